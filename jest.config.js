@@ -1,0 +1,14 @@
+/** @type {import('jest').Config} */
+module.exports = {
+  testEnvironment: 'node',
+  roots: ['<rootDir>/tests'],
+  testMatch: ['<rootDir>/tests/**/*.test.ts'],
+  // Types are checked by `npm run typecheck`; here each file is only transpiled.
+  transform: { '^.+\\.ts$': ['ts-jest', { tsconfig: '<rootDir>/tsconfig.json' }] },
+  moduleNameMapper: {
+    '^lockstep$': '<rootDir>/src/index.ts',
+    '^lockstep/testing$': '<rootDir>/src/testing/index.ts',
+  },
+  maxWorkers: 2,
+  testTimeout: 20_000,
+};

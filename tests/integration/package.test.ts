@@ -1,0 +1,134 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import storedExports from '../architecture/public-exports.json';
+import { type Outcome, packPackage, type PackedPackage, readJson, toolPath } from './packed-package';
+
+/** Names that exist at run time; `type Name` entries do not. */
+const valueNames = (names: readonly string[]): readonly string[] => names.filter((name) => !name.startsWith('type '));
+
+const entries = [
+  { entry: 'lockstep', names: valueNames(storedExports['.']) },
+  { entry: 'lockstep/testing', names: valueNames(storedExports['./testing']) },
+];
+
+const strictOptions = {
+  target: 'es2022',
+  lib: ['es2023'],
+  types: ['node'],
+  strict: true,
+  exactOptionalPropertyTypes: true,
+  skipLibCheck: false,
+  noEmit: true,
+};
+
+// Packing and compiling take seconds on a busy machine; the limits are for hangs.
+jest.setTimeout(120_000);
+
+describe('the packed package', () => {
+  let pack: PackedPackage;
+
+  beforeAll(async () => {
+    pack = await packPackage();
+  });
+
+  afterAll(() => pack?.remove());
+
+  /** Runs a script in the scratch project and gives what it printed as JSON. */
+  async function evaluate(file: string, script: string): Promise<unknown> {
+    pack.write(file, script);
+    const { status, output } = await pack.node(file);
+    if (status !== 0) throw new Error(`${file} failed:\n${output}`);
+    return JSON.parse(output) as unknown;
+  }
+
+  test('holds the build, the sources that its maps point to, and the licences, nothing else', () => {
+    const other = pack.files.filter((path) => !/^(dist|src)\//.test(path));
+    const allowed = ['CHANGELOG.md', 'LICENSE-APACHE', 'LICENSE-MIT', 'README.md', 'package.json'];
+    expect(other.filter((path) => !allowed.includes(path))).toEqual([]);
+    expect(other).toEqual(expect.arrayContaining(['LICENSE-APACHE', 'LICENSE-MIT', 'package.json']));
+    expect(pack.files.filter((path) => path.startsWith('dist/') && !/\.(js|d\.ts)(\.map)?$/.test(path))).toEqual([]);
+  });
+
+  test('has source maps and declaration maps for every file, and all of them resolve', () => {
+    const built = pack.files.filter((path) => /^dist\/.*\.(js|d\.ts)$/.test(path));
+    expect(built.length).toBeGreaterThan(0);
+    const broken = built.flatMap((path) => {
+      const map = join(pack.installed, `${path}.map`);
+      if (!existsSync(map)) return [`${path} has no map`];
+      const sources = readJson(map)['sources'] as string[];
+      return sources
+        .filter((source) => !existsSync(resolve(dirname(map), source)))
+        .map((source) => `${path}.map points to ${source}, which is not in the package`);
+    });
+    expect(broken).toEqual([]);
+  });
+
+  test('names no path of the machine it was built on', () => {
+    const leaking = pack.files.filter((path) => readFileSync(join(pack.installed, path), 'utf8').includes(pack.folder));
+    expect(leaking).toEqual([]);
+  });
+
+  test.each(entries)('$entry: require gives exactly the public values', async ({ entry, names }) => {
+    const script = `process.stdout.write(JSON.stringify(Object.keys(require('${entry}')).sort()));`;
+    expect(await evaluate('required.cjs', script)).toEqual([...names].sort());
+  });
+
+  test.each(entries)('$entry: an ES module imports every public value by name', async ({ entry, names }) => {
+    const aliases = names.map((name, index) => `${name} as v${index}`).join(', ');
+    const types = names.map((_, index) => `typeof v${index}`).join(', ');
+    const script = `import { ${aliases} } from '${entry}'; process.stdout.write(JSON.stringify([${types}]));`;
+    expect(await evaluate('imported.mjs', script)).toEqual(names.map(() => expect.not.stringMatching('undefined')));
+  });
+
+  test('exports nothing but its entry points and package.json', async () => {
+    const script = `
+      const tried = ['lockstep/package.json', 'lockstep/dist/index.js', 'lockstep/src/index.ts', 'lockstep/core/errors'];
+      const load = (path) => { try { require(path); return 'loaded'; } catch (error) { return error.code; } };
+      process.stdout.write(JSON.stringify(tried.map(load)));`;
+    const refused = 'ERR_PACKAGE_PATH_NOT_EXPORTED';
+    expect(await evaluate('deep.cjs', script)).toEqual(['loaded', refused, refused, refused]);
+    expect(Object.keys(readJson(join(pack.installed, 'package.json'))['exports'] as object)).toEqual([
+      '.',
+      './testing',
+      './package.json',
+    ]);
+  });
+
+  test('loads no transport or native code until a backend asks for it', async () => {
+    const script = `
+      require('lockstep'); require('lockstep/testing');
+      const heavy = Object.keys(require.cache).filter((path) => /grpc-js|\\.node$/.test(path));
+      process.stdout.write(JSON.stringify(heavy));`;
+    expect(await evaluate('loaded.cjs', script)).toEqual([]);
+  });
+
+  test('publint finds nothing', async () => {
+    const { status, output } = await pack.node(
+      toolPath('publint', 'src', 'cli.js'),
+      pack.installed,
+      '--strict',
+      '--pack',
+      'false',
+    );
+    expect({ status, output }).toEqual({ status: 0, output: expect.stringContaining('All good') });
+  });
+
+  describe.each(['typescript-5.6', 'typescript-5.9', '@typescript/native'])('types under %s', (compiler) => {
+    const compile = (name: string, options: object): Promise<Outcome> => {
+      const compilerOptions = { ...strictOptions, ...options };
+      pack.write(`${name}.json`, JSON.stringify({ compilerOptions, files: ['consumer.ts'] }));
+      return pack.node(toolPath(compiler, 'bin', 'tsc'), '-p', `${name}.json`);
+    };
+
+    beforeAll(() => {
+      pack.write('consumer.ts', readFileSync(join(__dirname, 'consumer', 'consumer.ts'), 'utf8'));
+    });
+
+    test.each([
+      ['node16', { module: 'node16', moduleResolution: 'node16' }],
+      ['bundler', { module: 'esnext', moduleResolution: 'bundler' }],
+    ])('a strict project compiles with module resolution %s', async (name, options) => {
+      expect(await compile(name, options)).toEqual({ status: 0, output: '' });
+    });
+  });
+});
