@@ -1,1 +1,139 @@
-export {};
+/** Distributed training: the same code on a mock world in one process, on many processes, and on many GPUs. */
+
+// core
+export { DTYPES, dtypeOf, type DataBuffer, type DType, type HostBuffer } from './core/dtype';
+export { fromWire, toWire, type WireError } from './core/error-wire';
+export {
+  BackendUnavailableError,
+  ClosedError,
+  CollectiveMismatchError,
+  CollectiveTimeoutError,
+  DeadlockError,
+  InternalError,
+  InvalidArgumentError,
+  LockstepError,
+  NativeError,
+  NotInGroupError,
+  PeerLostError,
+  UnsupportedError,
+  WorldError,
+  isLockstepError,
+  type ErrorContext,
+  type ErrorScope,
+  type LockstepErrorCode,
+} from './core/errors';
+export { Generator, type GeneratorState } from './core/generator';
+export { BFloat16Buffer, Float16Buffer } from './core/half-buffer';
+export { type Logger } from './core/logger';
+export { memory, type MemoryCategory, type MemoryStats } from './core/memory-account';
+export { manualSeed } from './core/random';
+export { ReduceOp } from './core/reduce-op';
+export { Work, type WorkHandle, type WorkInfo, type WorkObserver } from './core/work';
+
+// tensor
+export { afterBackward } from './tensor/backward-session';
+export { type LeafOptions, type RandomOptions, type TensorOptions } from './tensor/creation';
+export { customFunction, type CustomFunction, type InputGradients } from './tensor/custom-function';
+export { concat, embedding, indexSelect, stack, where } from './tensor/functional';
+export { type GradientGate, type GradientHook } from './tensor/gradient-leaf';
+export { enableGrad, isGradEnabled, noGrad } from './tensor/gradient-mode';
+export { type Shape } from './tensor/shape';
+export { withMemoryCategory, type Storage } from './tensor/storage';
+export { Tensor } from './tensor/tensor';
+export { tidy } from './tensor/tidy';
+
+// nn
+export { GELU, ReLU, SiLU, Sigmoid, Softmax, Tanh } from './nn/activations';
+export { type AnyModule, type LoadStateResult, type Named, type StateDict } from './nn/any-module';
+export { Conv2d, type Conv2dOptions } from './nn/conv2d';
+export { Dropout } from './nn/dropout';
+export { Embedding } from './nn/embedding';
+export { Flatten } from './nn/flatten';
+export { Linear, type LinearOptions } from './nn/linear';
+export { crossEntropy, mseLoss, type MseLossOptions } from './nn/losses';
+export { Module } from './nn/module';
+export { type BackwardHook, type ForwardCleanup, type ForwardHook, type ForwardPreHook } from './nn/module-hooks';
+export { MultiHeadAttention, type MultiHeadAttentionOptions } from './nn/multi-head-attention';
+export { LayerNorm, RMSNorm } from './nn/normalization';
+export { Parameter, type ParameterOptions, type Placement, type PlacementGroup } from './nn/parameter';
+export { Sequential } from './nn/sequential';
+export { TransformerBlock, type TransformerBlockOptions } from './nn/transformer-block';
+
+// optim
+export { Adam, AdamW, type AdamOptions } from './optim/adam';
+export { clipGradNorm, type ClipGradNormOptions } from './optim/clip-grad-norm';
+export { CosineAnnealingLR, type CosineAnnealingLROptions } from './optim/cosine-annealing-lr';
+export { CosineWithWarmup, type CosineWithWarmupOptions } from './optim/cosine-with-warmup';
+export { Optimizer } from './optim/optimizer';
+export { type OptimizerState } from './optim/optimizer-state';
+export { type ParamGroup, type ParamGroupOptions } from './optim/param-group';
+export { Scheduler, type ScheduledOptimizer, type SchedulerState } from './optim/scheduler';
+export { SGD, type SGDOptions } from './optim/sgd';
+export { StepLR, type StepLROptions } from './optim/step-lr';
+
+// data
+export { DataLoader, type DataLoaderOptions } from './data/data-loader';
+export { TensorDataset, type Dataset } from './data/dataset';
+export {
+  DistributedSampler,
+  type DistributedSamplerOptions,
+  type DistributedSamplerState,
+} from './data/distributed-sampler';
+
+// backend
+export type {
+  AllToAllOptions,
+  Backend,
+  BackendCapabilities,
+  CallOptions,
+  CountsOptions,
+  P2pOp,
+} from './backend/backend';
+export { MockBackend } from './backend/mock/mock-backend';
+export { type Fault, type MockOptions } from './backend/mock/mock-options';
+export {
+  backendNames,
+  createBackend,
+  registerBackend,
+  type BackendFactory,
+  type BackendInit,
+} from './backend/registry';
+
+// process groups
+export type { Closed, CollectiveEnd, CollectiveStart, GroupEvents, PeerLost, Poisoned } from './process-group/events';
+export { ProcessGroup, type ProcessGroupOptions } from './process-group/process-group';
+export { type TensorP2pOp } from './process-group/tensor-collectives';
+export { World } from './process-group/world';
+export { type WorldOptions } from './process-group/world-options';
+
+// collectives on tensors
+export { barrier, isMainProcess, rank, worldSize } from './comm/comm';
+export { allGather, allToAll, broadcast, broadcastFrom, gatherTo, scatterFrom } from './comm/movement';
+export { recvTensor, sendTensor, type PointToPointOptions } from './comm/point-to-point';
+export {
+  allReduceMax,
+  allReduceMean,
+  allReduceMin,
+  allReduceProduct,
+  allReduceSum,
+  reduceScatterMean,
+  reduceScatterSum,
+  reduceTo,
+  ringAllReduce,
+} from './comm/reductions';
+export { gatherTensor, scatterTensor } from './comm/shards';
+export { syncGradient, syncGradients } from './comm/sync-gradients';
+
+// data parallel training
+export { allReduceHook, bf16CompressHook, fp16CompressHook, type CommHook, type HookBucket } from './ddp/comm-hooks';
+export {
+  DistributedDataParallel,
+  type DistributedDataParallelOptions,
+  type ModuleInput,
+  type ModuleOutput,
+} from './ddp/ddp';
+export { type BucketEvent, type DdpEvents } from './ddp/ddp-events';
+export { GradSyncStrategy } from './ddp/grad-sync-strategy';
+export { GradientBucket } from './ddp/gradient-bucket';
+export { GradientSynchronizer } from './ddp/gradient-synchronizer';
+export { type JoinOptions } from './ddp/join';

@@ -38,6 +38,12 @@ export class ContextKey<T> {
   }
 }
 
+/** `fn`, run with the ambient state of this moment wherever it is called from. */
+export function bindToContext<A extends readonly unknown[], R>(fn: (...args: A) => R): (...args: A) => R {
+  const frame = storage.getStore();
+  return (...args) => (frame === undefined ? storage.exit(() => fn(...args)) : storage.run(frame, () => fn(...args)));
+}
+
 /** Run `fn` outside every ambient state, as if called from the top of a program. */
 export function runDetached<R>(fn: () => R): R {
   return storage.exit(fn);

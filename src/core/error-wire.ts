@@ -58,7 +58,7 @@ export function toWire(thrown: unknown, depth = 0): WireError {
     sequence: context?.sequence ?? null,
     ranks: context?.ranks ?? null,
     cause: nested(error.cause),
-    errors: lockstep instanceof WorldError ? Array.from(lockstep.errors, nested) : null,
+    errors: lockstep?.code === 'LOCKSTEP_WORLD' ? Array.from((lockstep as WorldError).errors, nested) : null,
   };
 }
 

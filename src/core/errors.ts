@@ -4,6 +4,7 @@
  * Match on `code` (see `isLockstepError`), not on the class: classes do not survive a second copy of the package,
  * a worker or a Jest realm. The wire form for other processes is in error-wire.ts.
  */
+import { inspect, types } from 'node:util';
 
 /** What is still usable: the whole group (only this call failed), other groups, or nothing in this process. */
 export type ErrorScope = 'call' | 'group' | 'process';
@@ -151,8 +152,10 @@ export function isLockstepError(error: unknown, code?: LockstepErrorCode): error
   return code === undefined || (error as { readonly code?: unknown }).code === code;
 }
 
-/** Whatever was thrown, as an Error. */
+/** Whatever was thrown, as an Error. An error of another realm, or the DOMException of an AbortSignal, is one already. */
 export function asError(thrown: unknown): Error {
-  if (Object.prototype.toString.call(thrown) === '[object Error]') return thrown as Error;
-  return new Error(`a value that is not an Error was thrown: ${String(thrown)}`, { cause: thrown });
+  const isDOMException = Object.prototype.toString.call(thrown) === '[object DOMException]';
+  if (types.isNativeError(thrown) || isDOMException) return thrown as Error;
+  const text = typeof thrown === 'string' ? thrown : inspect(thrown); // String() throws for some objects
+  return new Error(`a value that is not an Error was thrown: ${text}`, { cause: thrown });
 }

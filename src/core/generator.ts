@@ -70,7 +70,7 @@ export class Generator {
 
   /** The numbers 0..length-1 in random order (Fisher and Yates). */
   permutation(length: number): number[] {
-    const order = Array.from({ length }, (_unused, index) => index);
+    const order = Array.from({ length: checkWhole('permutation', length) }, (_unused, index) => index);
     for (let i = length - 1; i > 0; i--) {
       const j = this.nextBelow(i + 1);
       const swapped = order[i] as number;
@@ -86,8 +86,10 @@ export class Generator {
   }
 
   setState(state: GeneratorState): void {
-    this.#seed = checkWhole('seed', state.seed);
-    this.#position = checkWhole('position', state.position);
+    const seed = checkWhole('seed', state.seed);
+    const position = checkWhole('position', state.position);
+    this.#seed = seed;
+    this.#position = position;
     this.#blockIndex = -1;
   }
 

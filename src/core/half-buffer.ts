@@ -28,7 +28,9 @@ function refuseOf(name: string): never {
   );
 }
 
+/** The values, of a 16-bit buffer too: its elements are bits. */
 function toFloat32Array(values: ArrayLike<number> | Iterable<number>): Float32Array {
+  if (HALF_BRAND in values) return (values as Float16Buffer | BFloat16Buffer).toFloat32();
   return Float32Array.from(values as ArrayLike<number>);
 }
 

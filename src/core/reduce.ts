@@ -60,10 +60,15 @@ function blockReducer(dtype: DType, op: ReduceOp): BlockReducer {
 }
 
 function floatReducer(dtype: 'float32' | 'float64', op: ReduceOp): BlockReducer {
+  const isSum = op === ReduceOp.Sum || op === ReduceOp.Average;
   const room = allocateBuffer(dtype, BLOCK_ELEMENTS);
   return (blocks) => {
     const accumulator = firstInto(room, blocks);
-    for (let rank = 1; rank < blocks.length; rank++) combineFloats(accumulator, blocks[rank] as NumberArray, op);
+    let rank = 1;
+    if (dtype === 'float32' && isSum) {
+      for (; rank + 2 < blocks.length; rank += 3) sumThreeFloat32(accumulator as Float32Array, blocks, rank);
+    }
+    for (; rank < blocks.length; rank++) combineFloats(accumulator, blocks[rank] as NumberArray, op);
     if (op === ReduceOp.Average) divide(accumulator, blocks.length);
     return accumulator;
   };
@@ -217,6 +222,17 @@ function combineBig(a: bigint, b: bigint, op: ReduceOp): bigint {
 /** Apart from `sum` so that the engine sees one array type here: three times as fast as the shared loop. */
 function sumFloat32(accumulator: Float32Array, operand: Float32Array): void {
   for (let i = 0; i < accumulator.length; i++) accumulator[i] = (accumulator[i] as number) + (operand[i] as number);
+}
+
+/** Three operands in one pass, each sum rounded on its own: the same bits as three passes in half the time. */
+function sumThreeFloat32(accumulator: Float32Array, blocks: readonly HostBuffer[], rank: number): void {
+  const a = blocks[rank] as Float32Array;
+  const b = blocks[rank + 1] as Float32Array;
+  const c = blocks[rank + 2] as Float32Array;
+  for (let i = 0; i < accumulator.length; i++) {
+    const first = Math.fround((accumulator[i] as number) + (a[i] as number));
+    accumulator[i] = Math.fround(first + (b[i] as number)) + (c[i] as number);
+  }
 }
 
 function sum(accumulator: NumberArray, operand: NumberArray): void {

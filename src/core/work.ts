@@ -45,6 +45,7 @@ export class Work implements Promise<void> {
   #promise: Promise<void> | undefined;
   #resolve: (() => void) | undefined;
   #reject: ((error: Error) => void) | undefined;
+  #onSettled: ((error: Error | undefined) => void) | undefined;
 
   private constructor(info: WorkInfo, observer: WorkObserver | undefined, clock: Clock) {
     this.info = info;
@@ -82,6 +83,16 @@ export class Work implements Promise<void> {
   /** What it failed with, if it has. */
   get error(): Error | undefined {
     return this.#settlement.state === 'failed' ? this.#settlement.error : undefined;
+  }
+
+  /**
+   * Tell `listener` when it settles (at once if it has): undefined, or what it failed with. One listener; it does not
+   * count as waiting, and runs before anybody who waits. For the process group: the listener runs inside the call of
+   * the rank that settles this, so it must not throw, take long or start anything.
+   */
+  onSettled(listener: (error: Error | undefined) => void): void {
+    if (this.isCompleted) listener(this.error);
+    else this.#onSettled = listener;
   }
 
   /**
@@ -151,6 +162,8 @@ export class Work implements Promise<void> {
   #settle(settlement: Settlement): void {
     if (this.#settlement.state !== 'pending') return;
     this.#settlement = settlement;
+    this.#onSettled?.(this.error);
+    this.#onSettled = undefined;
     if (settlement.state === 'failed') this.#reject?.(settlement.error);
     else this.#resolve?.();
     this.#resolve = undefined;

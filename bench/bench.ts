@@ -1,0 +1,15 @@
+/** npm run bench: every figure is a ratio, or a time beside its target, measured in this run. Nothing here is a test. */
+import { benchDdp } from './ddp';
+import { benchMatmul } from './matmul';
+import { benchMockCollectives } from './mock-collectives';
+
+async function main(): Promise<void> {
+  await benchMatmul();
+  await benchMockCollectives();
+  await benchDdp();
+}
+
+main().catch((error: unknown) => {
+  process.stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+  process.exitCode = 1;
+});

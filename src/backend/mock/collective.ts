@@ -1,0 +1,196 @@
+/** Collectives of one group: they match by sequence number, and complete once every rank has arrived. */
+import { CollectiveMismatchError } from '../../core/errors';
+import type { HostBuffer } from '../../core/dtype';
+import { describeCollective, findUnequalPair, isSameCollective, mismatchMessage, type CalledByRank } from '../call';
+import type { CheckedCollective } from '../check-collective';
+import { InFlightBuffers } from './in-flight';
+import type { MemoryUse } from './memory-in-use';
+import { MockCall, type CallOrigin } from './mock-call';
+import type { MockGroup } from './mock-group';
+import { resultWriter, type ResultWriter } from './movement';
+
+/** One rank's call of a collective. */
+export class CollectiveInFlight extends MockCall {
+  readonly checked: CheckedCollective;
+  readonly meeting: Meeting;
+  #corrupted: HostBuffer | undefined;
+  #buffers: InFlightBuffers | undefined;
+
+  constructor(origin: CallOrigin, checked: CheckedCollective, meeting: Meeting) {
+    super(origin, meeting.sequence);
+    this.checked = checked;
+    this.meeting = meeting;
+  }
+
+  override describe(): string {
+    return describeCollective(this.checked.call);
+  }
+
+  override missingRanks(): readonly number[] {
+    return this.meeting.missingRanks();
+  }
+
+  override companions(): readonly MockCall[] {
+    return this.meeting.arrivedCalls();
+  }
+
+  override corrupt(flip: (buffer: HostBuffer) => HostBuffer): void {
+    if (this.checked.send !== undefined) this.#corrupted = flip(this.checked.send);
+  }
+
+  override get memoryUse(): MemoryUse {
+    return memoryUseOf(this.checked);
+  }
+
+  override progress(): void {
+    this.meeting.completeIfReady();
+  }
+
+  /** What it contributes, in a form that does not change. */
+  get contribution(): HostBuffer | undefined {
+    return this.#corrupted ?? this.#buffers?.contribution ?? this.checked.send;
+  }
+
+  /** It has to wait: from here on its buffers are the group's. */
+  hold(): void {
+    const { world } = this.group;
+    if (!world.isChecking && world.schedule.isImmediate) return;
+    const { send, recv, call } = this.checked;
+    this.#buffers = new InFlightBuffers({
+      send,
+      recv,
+      isChecked: world.isChecking,
+      isRecvKept: call.op === 'broadcast',
+      pool: world.snapshots,
+    });
+  }
+
+  /** Write its result and tell its caller. */
+  deliver(write: ResultWriter): void {
+    if (this.isSettled) return;
+    const change = this.#buffers?.findChange();
+    if (change !== undefined) {
+      this.failAsIs(this.group.changedBufferError(this, change));
+      return;
+    }
+    if (this.checked.recv !== undefined) write(this.rank, this.checked.recv);
+    this.complete();
+  }
+
+  /** Nobody reads its contribution any more. */
+  release(): void {
+    this.#buffers?.release();
+    this.#buffers = undefined;
+  }
+
+  protected override restoreBuffers(): void {
+    this.#buffers?.restore();
+  }
+}
+
+export function memoryUseOf({ send, recv }: CheckedCollective): MemoryUse {
+  return { reads: send === undefined ? [] : [send], writes: recv === undefined ? [] : [recv] };
+}
+
+/** Where the ranks of a group meet: one collective, by its sequence number. */
+export class Meeting {
+  readonly sequence: number;
+  /** The group that a split made, once it is complete. */
+  child: MockGroup | undefined;
+  readonly #group: MockGroup;
+  readonly #calls: (CollectiveInFlight | undefined)[];
+  #first: CollectiveInFlight | undefined;
+  #numArrived = 0;
+  #hasMismatch = false;
+  #isComplete = false;
+
+  constructor(group: MockGroup, sequence: number) {
+    this.#group = group;
+    this.sequence = sequence;
+    this.#calls = new Array<CollectiveInFlight | undefined>(group.size).fill(undefined);
+  }
+
+  missingRanks(): readonly number[] {
+    return this.#calls.flatMap((call, rank) => (call === undefined ? [rank] : []));
+  }
+
+  arrivedCalls(): readonly CollectiveInFlight[] {
+    return this.#calls.filter((call) => call !== undefined);
+  }
+
+  /** A rank has come. It completes the collective if it is the last, and waits otherwise. */
+  arrive(call: CollectiveInFlight): void {
+    this.#first ??= call;
+    this.#calls[call.rank] = call;
+    this.#numArrived += 1;
+    if (!this.#hasMismatch && !this.#agrees(call)) {
+      this.#hasMismatch = true;
+      this.#group.world.decideLater(() => this.#failMismatch());
+    }
+    if (!this.completeIfReady()) call.hold();
+  }
+
+  #agrees({ checked: { call } }: CollectiveInFlight): boolean {
+    const first = (this.#first as CollectiveInFlight).checked.call;
+    return isSameCollective(first, call) && (call.op !== 'allToAll' || this.#unequalPair() === undefined);
+  }
+
+  /** Complete if all ranks are there and, in portable mode, have nothing older to do. */
+  completeIfReady(): boolean {
+    if (this.#isComplete) return true;
+    if (this.#hasMismatch || this.#numArrived < this.#group.size) return false;
+    const calls = this.#calls as CollectiveInFlight[];
+    const { world } = this.#group;
+    if (!calls.every((call) => world.order.isNext(call))) return false;
+    this.#complete(calls);
+    return true;
+  }
+
+  #complete(calls: readonly CollectiveInFlight[]): void {
+    this.#isComplete = true;
+    this.#group.retire(this);
+    const { schedule } = this.#group.world;
+    const { call } = (this.#first as CollectiveInFlight).checked;
+    if (call.ranks !== undefined) this.child = this.#group.makeChild(call.ranks);
+    const write = resultWriter(
+      call,
+      calls.map((each) => each.checked.call),
+      calls.map((each) => each.contribution),
+      schedule.isImmediate,
+    );
+    let numDelivered = 0;
+    for (const each of calls) {
+      each.isComplete = true;
+      schedule.deliver(() => {
+        each.deliver(write);
+        numDelivered += 1;
+        if (numDelivered === calls.length) for (const done of calls) done.release();
+      });
+    }
+  }
+
+  #unequalPair(): ReturnType<typeof findUnequalPair> {
+    return findUnequalPair(this.#calls.map((call) => call?.checked.call));
+  }
+
+  /** Told when the microtasks have run, so that the list holds every rank that was on its way. */
+  #failMismatch(): void {
+    const pair = this.#unequalPair();
+    const detail =
+      pair === undefined
+        ? undefined
+        : `what rank ${pair.sender} sends to rank ${pair.receiver} is not what rank ${pair.receiver} receives from rank ${pair.sender}`;
+    const called = this.#calls.map((call): CalledByRank | undefined =>
+      call === undefined ? undefined : { description: call.describe(), sourceLine: call.sourceLine },
+    );
+    const message = mismatchMessage(this.#group.id, this.sequence, called, detail);
+    this.#group.fail((rank, call) => {
+      return new CollectiveMismatchError(message, {
+        rank,
+        group: this.#group.id,
+        op: call?.op,
+        sequence: this.sequence,
+      });
+    });
+  }
+}

@@ -1,0 +1,65 @@
+/** What a rank left behind when its function returned. */
+import { InvalidArgumentError } from '../../core/errors';
+import type { Work } from '../../core/work';
+import type { MockRank } from './mock-rank';
+
+/** A call that somebody should await. */
+export interface LaunchedCall {
+  readonly work: Work;
+  /** The call, its group and its source line. */
+  readonly title: string;
+}
+
+/** When so many calls are known, those that were awaited are forgotten. */
+const PRUNE_AT = 256;
+
+/** Calls of a rank that nobody has awaited so far. */
+export class UnawaitedCalls {
+  #calls: LaunchedCall[] = [];
+  #pruneAt = PRUNE_AT;
+
+  add(call: LaunchedCall): void {
+    this.#calls.push(call);
+    if (this.#calls.length < this.#pruneAt) return;
+    this.#calls = this.list();
+    this.#pruneAt = Math.max(PRUNE_AT, 2 * this.#calls.length);
+  }
+
+  list(): LaunchedCall[] {
+    return this.#calls.filter((call) => !call.work.isAwaited);
+  }
+
+  clear(): void {
+    this.#calls = [];
+  }
+}
+
+/** The error for a rank that returned too early: a Work not awaited, a call in flight, a group left open. */
+export function misuseAtReturn(rank: MockRank): Error | undefined {
+  const place = `rank ${rank.globalRank} returned`;
+  const [unawaited, ...more] = rank.unawaited.list();
+  if (unawaited !== undefined) {
+    const others = more.length === 0 ? '' : ` (and ${more.length} more)`;
+    return misuse(
+      `${place}, but nobody awaited its ${unawaited.title}${others}. Await every Work before the end: only then is the result there, or the failure heard.`,
+    );
+  }
+  const pending = [...rank.calls].find((call) => !call.isComplete);
+  if (pending !== undefined) {
+    return misuse(
+      `${place} while its ${pending.title} is still in flight. Await it, and whatever started it, before the end.`,
+    );
+  }
+  const [open] = rank.openGroups;
+  if (open !== undefined) {
+    const others = rank.openGroups.size === 1 ? '' : ` (and ${rank.openGroups.size - 1} more)`;
+    return misuse(
+      `${place} and left group ${open.groupId}${others} open. Close each group that you make, in a finally block: await group.close().`,
+    );
+  }
+  return undefined;
+}
+
+function misuse(message: string): Error {
+  return new InvalidArgumentError(message);
+}

@@ -1,0 +1,74 @@
+import { z } from 'zod';
+import { DEFAULT_TIMEOUT_MS } from '../../core/deadline';
+import { parseOptions } from '../../core/options';
+import { COLLECTIVE_OPS, POINT_TO_POINT_OPS, type CallOp } from '../call';
+
+/** Something that goes wrong on one rank, at one of its calls. */
+export interface Fault {
+  /**
+   * - crash: the call rejects with InjectedFaultError and the rank is gone: the others get PeerLostError
+   * - hang: the rank never arrives: everyone gets CollectiveTimeoutError at the deadline
+   * - delay: the rank arrives `delayMs` late, and so do its calls after this one
+   * - corrupt: bits of what the rank contributes are flipped on the way; its own buffer stays as it is
+   */
+  readonly kind: 'crash' | 'hang' | 'delay' | 'corrupt';
+  /** Rank in the world. */
+  readonly rank: number;
+  /** Which of the rank's calls, in all groups together: 0 is the first. */
+  readonly call: number;
+  /** Count only calls of this op. */
+  readonly op?: CallOp | undefined;
+  /** Of a delay. */
+  readonly delayMs?: number | undefined;
+}
+
+/** How a mock world behaves. */
+export interface MockOptions {
+  /** Milliseconds that a call may wait where it does not say otherwise; default 10 minutes. */
+  readonly timeoutMs?: number | undefined;
+  /**
+   * 'all' (the default): also find buffers that change while in flight, results read too early (buffers hold poison
+   * until the call is done: NaN, or bytes 0xDB in integers), Works that nobody awaits and groups left open.
+   * 'order': only mismatches, deadlocks, lost peers and timeouts; nothing is copied.
+   */
+  readonly checks?: 'all' | 'order' | undefined;
+  /** 'fifo' (the default): ranks go on in rank order, at once. 'random': in a random order, late by random turns. */
+  readonly schedule?: 'fifo' | 'random' | undefined;
+  /** Of the random schedule, of corrupting faults and of the ranks' default generators; default 0. */
+  readonly seed?: number | undefined;
+  /** 'virtual': sleeps on `backend.clock`, delays and timeouts take no time, and happen in order. */
+  readonly clock?: 'real' | 'virtual' | undefined;
+  /** Also find programs that would hang or mix data on NCCL: [Note: portable mode]. */
+  readonly portable?: boolean | undefined;
+  readonly faults?: readonly Fault[] | undefined;
+  /** Name the caller's source line in errors; default true. Costs a few microseconds a call. */
+  readonly sourceLines?: boolean | undefined;
+}
+
+const faultSchema = z.strictObject({
+  kind: z.enum(['crash', 'hang', 'delay', 'corrupt']),
+  rank: z.int().nonnegative(),
+  call: z.int().nonnegative(),
+  op: z.enum([...COLLECTIVE_OPS, ...POINT_TO_POINT_OPS]).optional(),
+  delayMs: z.number().nonnegative().optional(),
+});
+
+/** Private to the mock and to what wraps it; users see MockOptions. */
+export const mockOptionsSchema = z.strictObject({
+  timeoutMs: z.number().positive().default(DEFAULT_TIMEOUT_MS),
+  checks: z.enum(['all', 'order']).default('all'),
+  schedule: z.enum(['fifo', 'random']).default('fifo'),
+  seed: z.int().nonnegative().default(0),
+  clock: z.enum(['real', 'virtual']).default('real'),
+  portable: z.boolean().default(false),
+  faults: z.array(faultSchema).default([]),
+  sourceLines: z.boolean().default(true),
+});
+
+/** The options with defaults filled in. */
+export type ParsedMockOptions = z.output<typeof mockOptionsSchema>;
+
+/** @throws InvalidArgumentError that names wrong paths and unknown keys */
+export function parseMockOptions(options: MockOptions | undefined, what: string): ParsedMockOptions {
+  return parseOptions(mockOptionsSchema, options, what);
+}

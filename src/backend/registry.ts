@@ -1,0 +1,84 @@
+/**
+ * The backends by name. The only file that names them all; what is not needed is not loaded.
+ */
+import { BackendUnavailableError, InvalidArgumentError } from '../core/errors';
+import type { Backend } from './backend';
+import { MockBackend } from './mock/mock-backend';
+
+/** What a backend is told when a world is made; a factory takes what it needs. */
+export interface BackendInit {
+  readonly rank: number;
+  readonly worldSize: number;
+  /** Milliseconds that a call may wait where it does not say otherwise. */
+  readonly timeoutMs?: number | undefined;
+  /** Where rank 0 listens. */
+  readonly masterAddr?: string | undefined;
+  readonly masterPort?: number | undefined;
+  /** Secret that all ranks of the job share. */
+  readonly token?: string | undefined;
+  /** Options of this backend alone; it checks them. */
+  readonly options?: unknown;
+}
+
+/** Connects this rank to the others; rejects with BackendUnavailableError where it cannot. */
+export type BackendFactory = (init: BackendInit) => Backend | Promise<Backend>;
+
+const factories = new Map<string, BackendFactory>([
+  ['mock', connectMock],
+  ['grpc', () => notYet('grpc', 'ranks in several processes, over TCP')],
+  ['nccl', () => notYet('nccl', 'ranks on several GPUs')],
+]);
+
+/**
+ * Add a backend of your own, for `World.init({ backend: name })` and LOCKSTEP_BACKEND.
+ *
+ * @returns removes it again
+ * @throws InvalidArgumentError if the name is taken
+ */
+export function registerBackend(name: string, factory: BackendFactory): () => void {
+  if (typeof name !== 'string' || name === '') {
+    throw new InvalidArgumentError(`registerBackend: expected a name, got ${JSON.stringify(name)}.`);
+  }
+  if (factories.has(name)) {
+    throw new InvalidArgumentError(`registerBackend: there is a backend '${name}' already. Choose another name.`);
+  }
+  factories.set(name, factory);
+  return () => {
+    if (factories.get(name) === factory) factories.delete(name);
+  };
+}
+
+/** Names that `createBackend` takes. */
+export function backendNames(): string[] {
+  return [...factories.keys()];
+}
+
+/**
+ * This rank's end of a new world.
+ *
+ * @throws InvalidArgumentError for an unknown name
+ * @throws BackendUnavailableError if the backend cannot run here; the message says why
+ */
+export async function createBackend(name: string, init: BackendInit): Promise<Backend> {
+  const factory = factories.get(name);
+  if (factory !== undefined) return factory(init);
+  throw new InvalidArgumentError(
+    `backend: there is no backend '${name}'. Known backends: ${backendNames().join(', ')}. Add your own with registerBackend(name, factory).`,
+  );
+}
+
+function connectMock(init: BackendInit): Backend {
+  if (init.worldSize === 1) return MockBackend.single({ timeoutMs: init.timeoutMs });
+  throw new BackendUnavailableError(
+    `backend 'mock' holds all ranks in one process, so it cannot join a job of ${init.worldSize} processes. Use MockBackend.createWorld(${init.worldSize}) or runWorld in a test.`,
+  );
+}
+
+function notYet(name: string, purpose: string): never {
+  throw new BackendUnavailableError(
+    `backend '${name}' (${purpose}) is not part of this version of Lockstep. Use 'mock', or add your own with registerBackend(name, factory).`,
+  );
+}
+
+export { MockBackend };
+export type { MockOptions } from './mock/mock-options';

@@ -1,0 +1,159 @@
+import { bytesOf, copyBuffer, type DType, type HostBuffer } from '../core/dtype';
+import { InvalidArgumentError } from '../core/errors';
+import type { BucketSlot, PlannedBucket } from '../bucketing/bucket-plan';
+import type { Parameter } from '../nn/parameter';
+import { withMemoryCategory } from '../tensor/storage';
+import { Tensor } from '../tensor/tensor';
+
+/** A trainable parameter and the name under which the module lists it. */
+export interface NamedParameter {
+  readonly name: string;
+  readonly parameter: Parameter;
+}
+
+interface Slot extends BucketSlot, NamedParameter {
+  /** The slot's part of the bucket, with the parameter's shape; shares the bucket's memory. */
+  readonly view: Tensor;
+  /** Of the gradient that went in: undefined if there was none, and its checksum where it was copied. */
+  sent: { readonly checksum: number | undefined } | undefined;
+}
+
+/**
+ * The flat buffer of one bucket and the gradients that lie in it.
+ *
+ * [Note: gradients and buckets] With `asView` a parameter's gradient *is* its slot: backward writes into the bucket
+ * and nothing is copied. Otherwise gradients have memory of their own and are copied in before the collective and
+ * back after it; they are checksummed meanwhile, so that a change which the copy back would undo is an error.
+ */
+export class ReducerBucket {
+  readonly index: number;
+  readonly tensor: Tensor;
+  readonly #slots: readonly Slot[];
+  readonly #isView: boolean;
+  /** Gradients that backward has yet to deliver in this pass. */
+  missing: number;
+
+  constructor(index: number, plan: PlannedBucket, parameters: readonly NamedParameter[], isView: boolean) {
+    this.index = index;
+    this.#isView = isView;
+    this.tensor = withMemoryCategory(isView ? 'gradients' : 'communication', () =>
+      Tensor.zeros([plan.numElements], { dtype: plan.dtype }),
+    );
+    this.#slots = plan.slots.map((slot) => {
+      const named = parameters[slot.item] as NamedParameter;
+      const storage = this.tensor.storage.view(slot.offset, slot.numElements);
+      const view = new Tensor({ storage, shape: named.parameter.shape });
+      return { ...slot, ...named, view, sent: undefined };
+    });
+    this.missing = this.#slots.length;
+  }
+
+  get dtype(): DType {
+    return this.tensor.dtype;
+  }
+
+  get data(): HostBuffer {
+    return this.tensor.storage.buffer;
+  }
+
+  get bytes(): number {
+    return this.data.byteLength;
+  }
+
+  get names(): string[] {
+    return this.#slots.map((slot) => slot.name);
+  }
+
+  get parameters(): Parameter[] {
+    return this.#slots.map((slot) => slot.parameter);
+  }
+
+  /** Have backward write gradients into this bucket; gradients that exist move in with their values. */
+  adoptGradients(): void {
+    if (!this.#isView) return;
+    for (const slot of this.#slots) {
+      const { parameter, view } = slot;
+      const old = parameter.grad;
+      parameter.gradientBuffer = view;
+      if (old === undefined) continue;
+      copyElements(view, old);
+      parameter.grad = view;
+    }
+  }
+
+  /** Begin a pass: every gradient is yet to come. */
+  startPass(): void {
+    this.missing = this.#slots.length;
+  }
+
+  /** Before the collective: all gradients in their places, zeros where a parameter has none. */
+  fill(): void {
+    for (const slot of this.#slots) {
+      const gradient = slot.parameter.grad;
+      if (gradient === undefined) {
+        zeroElements(slot.view);
+        slot.sent = undefined;
+      } else if (gradient === slot.view) {
+        slot.sent = { checksum: undefined };
+      } else {
+        copyElements(slot.view, gradient);
+        slot.sent = { checksum: checksumOf(gradient) };
+      }
+    }
+  }
+
+  /**
+   * After the collective: every parameter has its average. `isUsed(item)` says of a parameter without a gradient
+   * whether another rank had one; if none had, it stays without.
+   * @throws InvalidArgumentError if a gradient was changed while the bucket was in flight
+   */
+  deliver(isUsed: (item: number) => boolean): void {
+    this.#checkUnchanged();
+    for (const { item, parameter, view } of this.#slots) {
+      const gradient = parameter.grad;
+      if (gradient === view) continue;
+      if (gradient !== undefined && !this.#isView) copyElements(gradient, view);
+      else if (gradient !== undefined || isUsed(item)) parameter.grad = this.#isView ? view : view.clone();
+    }
+  }
+
+  #checkUnchanged(): void {
+    for (const { name, parameter, sent } of this.#slots) {
+      const gradient = parameter.grad;
+      if (sent === undefined && gradient === undefined) continue;
+      const isGone = gradient === undefined || sent === undefined;
+      if (!isGone && (sent.checksum === undefined || sent.checksum === checksumOf(gradient))) continue;
+      throw new InvalidArgumentError(
+        `the gradient of parameter '${name}' was ${isGone ? 'set or taken away' : 'changed'} while its bucket was being averaged over the ranks; the change would have been lost. Await syncGradients() before touching gradients (clipping and step() wait by themselves).`,
+      );
+    }
+  }
+
+  /** Give the memory back; parameters keep gradients that are not views of it. */
+  release(): void {
+    for (const { parameter, view } of this.#slots) {
+      if (parameter.gradientBuffer === view) parameter.gradientBuffer = undefined;
+      view.dispose();
+    }
+    this.tensor.dispose();
+  }
+}
+
+/** Copy all elements of `source` into `target`, bit for bit; same dtype and size. */
+function copyElements(target: Tensor, source: Tensor): void {
+  copyBuffer(target.storage.buffer, source.storage.buffer);
+}
+
+function zeroElements(tensor: Tensor): void {
+  bytesOf(tensor.storage.buffer).fill(0);
+}
+
+/** FNV-1a over 32-bit words (over bytes at an odd place): about 1 ns an element, and a changed word always changes it. */
+function checksumOf(gradient: Tensor): number {
+  const buffer = gradient.storage.buffer;
+  const isAligned = buffer.byteOffset % 4 === 0 && buffer.byteLength % 4 === 0;
+  const words = isAligned ? new Uint32Array(buffer.buffer, buffer.byteOffset, buffer.byteLength / 4) : bytesOf(buffer);
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < words.length; i++) hash = Math.imul(hash ^ (words[i] as number), 0x01000193);
+  return hash;
+}

@@ -1,0 +1,195 @@
+/** The collectives on tensors: their checks, shapes and memory. The arithmetic is the backend's. */
+import type { CallOptions, P2pOp } from '../backend/backend';
+import { allocateBuffer, type DType, type HostBuffer } from '../core/dtype';
+import { InvalidArgumentError, asError } from '../core/errors';
+import type { ReduceOp } from '../core/reduce-op';
+import type { Work } from '../core/work';
+import { describeTensor } from '../tensor/describe';
+import { isGradEnabled } from '../tensor/gradient-mode';
+import { sizeOf, type Shape } from '../tensor/shape';
+import { Tensor } from '../tensor/tensor';
+import { contextOf, describePlace, invalidArgument, type CallPlace } from './call-place';
+import { equalPart } from './equal-parts';
+import type { GroupChannel } from './group-channel';
+import { checkRoot } from './member-list';
+import { broadcastObject } from './object-collectives';
+
+/** The memory of `tensor`, in which collectives work. @throws InvalidArgumentError for a tensor that they do not take */
+export function bufferForCall(tensor: Tensor, place: CallPlace): HostBuffer {
+  if (!(tensor instanceof Tensor)) {
+    const got =
+      tensor === null || tensor === undefined ? String(tensor) : Object.prototype.toString.call(tensor).slice(8, -1);
+    throw invalidArgument(
+      place,
+      `expected a Tensor, got ${got}. Make one with Tensor.from(values), or Tensor.wrap(array) without a copy`,
+    );
+  }
+  if (tensor.requiresGrad && isGradEnabled()) {
+    throw invalidArgument(
+      place,
+      `${describeTensor(tensor)} requires grad, and no gradient flows through a collective. Call it inside noGrad(), or pass tensor.detach()`,
+    );
+  }
+  return tensor.storage.buffer;
+}
+
+export function allReduce(channel: GroupChannel, tensor: Tensor, op: ReduceOp, options: CallOptions): Work {
+  return channel.launch('allReduce', () => {
+    const data = bufferForCall(tensor, channel.place('allReduce'));
+    return channel.watch(
+      { op: 'allReduce', dtype: tensor.dtype, counts: data.length },
+      channel.backend.allReduce(data, op, options),
+    );
+  });
+}
+
+export function broadcast(channel: GroupChannel, tensor: Tensor, src: number, options: CallOptions): Work {
+  return channel.launch('broadcast', () => {
+    const data = bufferForCall(tensor, channel.place('broadcast'));
+    return channel.watch(
+      { op: 'broadcast', dtype: tensor.dtype, counts: data.length, root: src },
+      channel.backend.broadcast(data, src, options),
+    );
+  });
+}
+
+export function reduce(channel: GroupChannel, tensor: Tensor, dst: number, op: ReduceOp, options: CallOptions): Work {
+  return channel.launch('reduce', () => {
+    const data = bufferForCall(tensor, channel.place('reduce'));
+    const result = channel.rank === dst ? data : undefined;
+    return channel.watch(
+      { op: 'reduce', dtype: tensor.dtype, counts: data.length, root: dst },
+      channel.backend.reduce(data, result, dst, op, options),
+    );
+  });
+}
+
+export async function allGather(channel: GroupChannel, tensor: Tensor, options: CallOptions): Promise<Tensor> {
+  const send = bufferForCall(tensor, channel.place('allGather'));
+  const recv = allocateBuffer(tensor.dtype, channel.size * send.length);
+  const call = { op: 'allGather', dtype: tensor.dtype, counts: send.length } as const;
+  await channel.launch(call.op, () => channel.watch(call, channel.backend.allGather(send, recv, options)));
+  return Tensor.wrap(recv, [channel.size, ...tensor.shape]);
+}
+
+export async function reduceScatter(
+  channel: GroupChannel,
+  tensor: Tensor,
+  op: ReduceOp,
+  options: CallOptions,
+): Promise<Tensor> {
+  const place = channel.place('reduceScatter');
+  const send = bufferForCall(tensor, place);
+  const shape = shapeOfPart(tensor.shape, place);
+  const recv = allocateBuffer(tensor.dtype, sizeOf(shape));
+  const call = { op: 'reduceScatter', dtype: tensor.dtype, counts: recv.length } as const;
+  await channel.launch(call.op, () => channel.watch(call, channel.backend.reduceScatter(send, recv, op, options)));
+  return Tensor.wrap(recv, shape);
+}
+
+export async function gather(
+  channel: GroupChannel,
+  tensor: Tensor,
+  dst: number,
+  options: CallOptions,
+): Promise<Tensor | undefined> {
+  const send = bufferForCall(tensor, channel.place('gather'));
+  const recv = channel.rank === dst ? allocateBuffer(tensor.dtype, channel.size * send.length) : undefined;
+  const call = { op: 'gather', dtype: tensor.dtype, counts: send.length, root: dst } as const;
+  await channel.launch(call.op, () => channel.watch(call, channel.backend.gather(send, recv, dst, options)));
+  return recv === undefined ? undefined : Tensor.wrap(recv, [channel.size, ...tensor.shape]);
+}
+
+/** What the source of a scatter tells the others first: what they will get, or why they will get nothing. */
+type Announcement = { readonly shape: Shape; readonly dtype: DType } | { readonly problem: string };
+
+/** Takes several collectives: [Note: calls in steps]. */
+export async function scatter(
+  channel: GroupChannel,
+  tensor: Tensor | undefined,
+  src: number,
+  options: CallOptions,
+): Promise<Tensor> {
+  const place = channel.place('scatter');
+  checkRoot(src, 'src', place);
+  const parts = channel.rank === src ? prepareParts(tensor, place) : undefined;
+  const announced = (await broadcastObject(channel, parts?.announcement, src, options)) as Announcement;
+  if (parts?.error !== undefined) throw parts.error;
+  if ('problem' in announced) {
+    throw new InvalidArgumentError(
+      `${describePlace(place)}: the source, rank ${src}, has nothing to scatter: ${announced.problem}`,
+      { ...contextOf(place), ranks: [src] },
+    );
+  }
+  const recv = allocateBuffer(announced.dtype, sizeOf(announced.shape));
+  const work = channel.backend.scatter(parts?.send, recv, src, options);
+  await channel.watch({ op: 'scatter', dtype: announced.dtype, counts: recv.length, root: src }, work);
+  return Tensor.wrap(recv, announced.shape);
+}
+
+interface Parts {
+  readonly announcement: Announcement;
+  readonly send?: HostBuffer;
+  /** The source's own mistake: it is announced first, so that nobody waits for the parts, and thrown then. */
+  readonly error?: Error;
+}
+
+function prepareParts(tensor: Tensor | undefined, place: CallPlace): Parts {
+  try {
+    const send = bufferForCall(tensor as Tensor, place);
+    const { shape, dtype } = tensor as Tensor;
+    return { announcement: { shape: shapeOfPart(shape, place), dtype }, send };
+  } catch (thrown) {
+    const error = asError(thrown);
+    return { announcement: { problem: error.message }, error };
+  }
+}
+
+export async function allToAll(channel: GroupChannel, tensor: Tensor, options: CallOptions): Promise<Tensor> {
+  const place = channel.place('allToAll');
+  const send = bufferForCall(tensor, place);
+  shapeOfPart(tensor.shape, place);
+  const recv = allocateBuffer(tensor.dtype, send.length);
+  const sendCounts = new Array<number>(channel.size).fill(send.length / channel.size);
+  const call = { op: 'allToAll', dtype: tensor.dtype, sendCounts } as const;
+  await channel.launch(call.op, () => channel.watch(call, channel.backend.allToAll(send, recv, options)));
+  return Tensor.wrap(recv, tensor.shape);
+}
+
+export function send(channel: GroupChannel, tensor: Tensor, dst: number, tag: number, options: CallOptions): Work {
+  return channel.launchNow('send', () => {
+    const data = bufferForCall(tensor, channel.place('send'));
+    return channel.watchPointToPoint('send', () => data.byteLength, channel.backend.send(data, dst, tag, options));
+  });
+}
+
+export function recv(channel: GroupChannel, tensor: Tensor, src: number, tag: number, options: CallOptions): Work {
+  return channel.launchNow('recv', () => {
+    const data = bufferForCall(tensor, channel.place('recv'));
+    return channel.watchPointToPoint('recv', () => 0, channel.backend.recv(data, src, tag, options));
+  });
+}
+
+/** One part of a batch on tensors (or, as for a backend, on their buffers). */
+export interface TensorP2pOp extends Omit<P2pOp, 'data'> {
+  readonly data: Tensor | HostBuffer;
+}
+
+export function batch(channel: GroupChannel, ops: readonly TensorP2pOp[], options: CallOptions): Work {
+  return channel.launchNow('batch', () => {
+    const place = channel.place('batch');
+    if (!Array.isArray(ops)) throw invalidArgument(place, 'expected a list of { op, data, peer, tag? }');
+    const plain = (ops as readonly TensorP2pOp[]).map((part): P2pOp => {
+      // What is no part at all is left to the backend's checks.
+      return part?.data instanceof Tensor ? { ...part, data: bufferForCall(part.data, place) } : (part as P2pOp);
+    });
+    const countSent = (): number =>
+      plain.reduce((total, { op, data }) => (op === 'send' ? total + data.byteLength : total), 0);
+    return channel.watchPointToPoint('batch', countSent, channel.backend.batch(plain, options));
+  });
+}
+
+/** The shape of one rank's part of a tensor that is cut along dimension 0. */
+function shapeOfPart(shape: Shape, place: CallPlace): Shape {
+  return [equalPart(shape, 0, place), ...shape.slice(1)];
+}

@@ -1,0 +1,112 @@
+/** What autograd keeps about a leaf: a tensor that was not computed, and whose gradient is kept. */
+import { copyBuffer, isFloatDType } from '../core/dtype';
+import { InvalidArgumentError } from '../core/errors';
+import type { BackwardSession } from './backward-session';
+import { addInto } from './operators/accumulate';
+import { formatShape, isSameShape } from './shape';
+import { Storage } from './storage';
+import type { Tensor } from './tensor';
+import type { Value } from './value';
+
+/**
+ * Set on a leaf by a strategy that synchronises its gradient. The engine tells it when a backward begins; optimizers and
+ * clipping await `settle` before they read the gradient.
+ */
+export interface GradientGate {
+  /**
+   * An outermost backward that reaches leaves of this gate begins; no gradient is written before this settles. Called once
+   * for each, within its context, so that `afterBackward` may be called. A rejection rejects the backward.
+   */
+  prepare?(): void | Promise<void>;
+  /** All leaves that a backward, outermost or nested, is about to reach; throws to refuse it. */
+  inspect?(leaves: readonly Tensor[]): void;
+  /**
+   * Wait for a gradient in flight.
+   * @param operation what is about to read the gradient, for messages: 'step', 'clipGradNorm'
+   * @throws if the gradient was never synchronised
+   */
+  settle(operation: string): Promise<void>;
+}
+
+export type GradientHook = (leaf: Tensor) => void;
+
+export class GradientLeaf {
+  readonly tensor: Tensor;
+  gradientBuffer: Tensor | undefined;
+  gradientGate: GradientGate | undefined;
+  /** The backward that is writing to this leaf. */
+  pendingBackward: BackwardSession | undefined;
+  /** The call that is changing this leaf, such as 'step()'. */
+  pendingCall: string | undefined;
+  readonly #hooks = new Set<{ readonly run: GradientHook }>();
+  readonly #createTensor: (value: Value) => Tensor;
+  #grad: Tensor | undefined;
+
+  constructor(tensor: Tensor, createTensor: (value: Value) => Tensor) {
+    this.tensor = tensor;
+    this.#createTensor = createTensor;
+  }
+
+  /** The gradient; one that was disposed of counts as none. */
+  get grad(): Tensor | undefined {
+    return this.#grad?.isDisposed === true ? undefined : this.#grad;
+  }
+
+  /** Replace the gradient. The account forgets the old one at once, unless it is the gradient buffer. */
+  set grad(gradient: Tensor | undefined) {
+    const previous = this.#grad;
+    if (gradient === previous) return;
+    if (gradient !== undefined) this.#checkGradient(gradient);
+    this.#grad = gradient;
+    if (previous !== undefined && previous !== this.gradientBuffer) previous.lease.release();
+    if (gradient === undefined || gradient === this.gradientBuffer) return;
+    gradient.lease.hold();
+    if (gradient.storage.allocation.holders === 1) gradient.storage.allocation.moveTo('gradients');
+  }
+
+  #checkGradient(gradient: Tensor): void {
+    if (isSameShape(gradient.shape, this.tensor.shape) && isFloatDType(gradient.dtype)) return;
+    throw new InvalidArgumentError(
+      `grad: expected a floating point tensor of shape ${formatShape(this.tensor.shape)}, got ${gradient.dtype} ${formatShape(gradient.shape)}.`,
+    );
+  }
+
+  addHook(run: GradientHook): () => void {
+    const hook = { run };
+    this.#hooks.add(hook);
+    return () => void this.#hooks.delete(hook);
+  }
+
+  runHooks(): void {
+    for (const hook of [...this.#hooks]) hook.run(this.tensor);
+  }
+
+  /** Add `gradient` to `.grad`. The caller's hold on its memory passes to the leaf. */
+  accumulate(gradient: Value): void {
+    const { allocation } = gradient.storage;
+    const present = this.grad;
+    const buffer = this.gradientBuffer;
+    if (present !== undefined) addInto(present.storage, gradient.storage);
+    else if (buffer !== undefined) this.#writeInto(buffer, gradient);
+    else if (allocation.holders === 1 && gradient.storage.dtype === this.tensor.dtype) {
+      this.grad = this.#createTensor(gradient);
+    } else {
+      const copy = Storage.allocate(this.tensor.dtype, gradient.storage.length, 'gradients');
+      writeGradient(copy, gradient.storage);
+      this.grad = this.#createTensor({ storage: copy, shape: this.tensor.shape });
+    }
+    allocation.release();
+    if (present === undefined && buffer === undefined) this.#grad?.storage.allocation.moveTo('gradients');
+  }
+
+  #writeInto(buffer: Tensor, gradient: Value): void {
+    writeGradient(buffer.storage, gradient.storage);
+    this.#grad = buffer;
+  }
+}
+
+function writeGradient(target: Storage, source: Storage): void {
+  if (target.dtype === source.dtype) return copyBuffer(target.buffer, source.buffer);
+  target.buffer.fill(0 as never);
+  addInto(target, source);
+}

@@ -1,0 +1,84 @@
+/** The tape: a node for each recorded operator, which knows where the gradients of its inputs go. */
+import type { DType } from '../core/dtype';
+import type { GradientLeaf } from './gradient-leaf';
+import type { Shape } from './shape';
+import { Lease } from './storage';
+import type { Value } from './value';
+
+/** Where an interior tensor comes from: an output of a node. */
+export interface Edge {
+  readonly node: GraphNode;
+  readonly output: number;
+}
+
+/** Where the gradient of an input goes; undefined for an input that needs none. */
+export type Source = Edge | GradientLeaf | undefined;
+
+type Gradients = readonly (Value | undefined)[];
+
+/** The gradients of a node's inputs, given those of its outputs. Each comes with a hold on its memory. */
+export type NodeBackward = (gradients: Gradients, needs: readonly boolean[]) => Gradients | Promise<Gradients>;
+
+export interface NodeOutput {
+  readonly shape: Shape;
+  readonly dtype: DType;
+  /** The output tensor's claim on its memory, given up when the node is done. */
+  readonly lease: Lease;
+}
+
+/**
+ * Nodes are numbered as they are made, and an input is made before what is made of it: descending numbers are an order
+ * for backward. Numbers are only compared, so ranks that share a process do not affect each other.
+ */
+const numbering = { next: 0 };
+
+export class GraphNode {
+  readonly name: string;
+  readonly sequence = numbering.next++;
+  readonly inputs: readonly Source[];
+  readonly hiddenLeaves: readonly GradientLeaf[];
+  /** Set once by whoever makes the node, before the outputs are given away. */
+  outputs: readonly NodeOutput[] = [];
+  /** Gradients of the outputs, as far as they have come in during a backward. */
+  gradients: (Value | undefined)[] = [];
+  #backward: NodeBackward | undefined;
+  #saved: readonly Lease[];
+
+  constructor(
+    name: string,
+    inputs: readonly Source[],
+    saves: readonly Value[],
+    backward: NodeBackward,
+    hiddenLeaves: readonly GradientLeaf[] = [],
+  ) {
+    this.name = name;
+    this.inputs = inputs;
+    this.hiddenLeaves = hiddenLeaves;
+    this.#backward = backward;
+    this.#saved = saves.map((value) => new Lease(value.storage.allocation));
+  }
+
+  /** True after a backward went through; the values it needed are gone. */
+  get isFreed(): boolean {
+    return this.#backward === undefined;
+  }
+
+  /** The gradients of the inputs. Call at most once, before `free`. */
+  run(gradients: Gradients): Gradients | Promise<Gradients> {
+    const backward = this.#backward as NodeBackward;
+    return backward(
+      gradients,
+      this.inputs.map((source) => source !== undefined),
+    );
+  }
+
+  /** Let go of what backward needed, and of the outputs' memory in the account. Idempotent. */
+  free(): void {
+    this.#backward = undefined;
+    for (const lease of this.#saved) lease.release();
+    for (const output of this.outputs) output.lease.release();
+    for (const gradient of this.gradients) gradient?.storage.allocation.release();
+    this.#saved = [];
+    this.gradients = [];
+  }
+}

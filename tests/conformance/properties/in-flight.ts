@@ -1,0 +1,47 @@
+import { expectEqual } from '../expectations';
+import { type Property, SIZES } from '../property';
+
+export const inFlightProperties: readonly Property[] = [
+  {
+    title: '200 rounds of collectives, back to back, are all right',
+    async check(worlds) {
+      for (const size of SIZES) {
+        const byRank = await worlds.results(size, 'repeated', { rounds: 200 });
+        expectEqual(`on ${size} ranks`, byRank.flat(), []);
+      }
+    },
+  },
+  {
+    title: 'many collectives launched before any is awaited are all right, in whatever order they are awaited',
+    async check(worlds) {
+      for (const size of SIZES) {
+        for (const awaitReversed of [false, true]) {
+          const byRank = await worlds.results(size, 'manyInFlight', { count: 60, awaitReversed });
+          expectEqual(`on ${size} ranks`, byRank.flat(), []);
+        }
+      }
+    },
+  },
+  {
+    title: 'a Work is not completed before all ranks have joined, and is afterwards',
+    async check(worlds) {
+      for (const size of [2, 3, 4]) {
+        const byRank = await worlds.results(size, 'completion', undefined);
+        expectEqual(`on ${size} ranks: at launch, without the last, at the end`, byRank[0], [false, false, true]);
+      }
+    },
+  },
+  {
+    title: 'a Work may be awaited several times, before and after it settles',
+    async check(worlds) {
+      for (const size of [1, 3]) {
+        const byRank = await worlds.results(size, 'awaitedTwice', undefined);
+        expectEqual(
+          `on ${size} ranks`,
+          byRank,
+          byRank.map(() => [size]),
+        );
+      }
+    },
+  },
+];

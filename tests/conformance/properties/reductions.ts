@@ -1,0 +1,164 @@
+import { DTYPES, isFloatDType, type DType } from '../../../src/core/dtype';
+import { isBitOp, ReduceOp } from '../../../src/core/reduce-op';
+import { count } from '../../helpers/counts';
+import type { Fill } from '../../helpers/fill';
+import { expectedFill, expectedReduction } from '../expected';
+import { expectSameBits, expectValues } from '../expectations';
+import { countsFor, LARGE_COUNT, type Property, SIZES, type Worlds } from '../property';
+import type { Held, ReductionCase } from '../programs/reductions';
+import type { WireBuffer } from '../wire-buffer';
+
+/** Every reduce op that a dtype takes, on values that round; sums also on values that show a misplaced element. */
+function reductions(
+  worlds: Worlds,
+  dtypes: readonly DType[] = worlds.capabilities.dtypes,
+): Omit<ReductionCase, 'count'>[] {
+  return dtypes.flatMap((dtype) =>
+    worlds.capabilities.reduceOps
+      .filter((op) => !isBitOp(op) || !isFloatDType(dtype))
+      .flatMap((op) => [
+        { dtype, op, fill: 'rounding' as const },
+        ...(op === 'Sum' ? [{ dtype, op, fill: 'counted' as const }] : []),
+      ]),
+  );
+}
+
+const describeCase = (size: number, { dtype, op, count, fill }: ReductionCase): string =>
+  `${op} of ${count} ${fill} ${dtype} on ${size} ranks`;
+
+/** Reductions where rounding and order show are exact only where the backend promises rank order. */
+const isExact = (worlds: Worlds, fill: Fill): boolean => worlds.capabilities.bitwise || fill === 'counted';
+
+async function checkAllReduce(worlds: Worlds, size: number, cases: readonly ReductionCase[]): Promise<void> {
+  const byRank = await worlds.results(size, 'allReduce', { cases });
+  cases.forEach((reduction, index) => {
+    const where = `allReduce, ${describeCase(size, reduction)}`;
+    const buffers = byRank.map((results) => results[index] as WireBuffer);
+    expectSameBits(where, buffers);
+    expectValues(
+      where,
+      buffers[0],
+      expectedReduction(size, reduction, 0, reduction.count),
+      isExact(worlds, reduction.fill),
+    );
+  });
+}
+
+/** On `reduceScatter` the parts begin where those of lower ranks end. */
+const startOf = (counts: readonly number[], rank: number): number => counts.slice(0, rank).reduce((a, b) => a + b, 0);
+
+export const reductionProperties: readonly Property[] = [
+  {
+    title: 'allReduce gives every rank the same bits, the reduction in rank order: every dtype and op, small counts',
+    async check(worlds) {
+      for (const size of SIZES) {
+        const cases = reductions(worlds).flatMap((reduction) =>
+          countsFor(size).map((count) => ({ ...reduction, count })),
+        );
+        await checkAllReduce(worlds, size, cases);
+      }
+    },
+  },
+  {
+    title: 'allReduce of many elements is the same reduction',
+    async check(worlds) {
+      const cases = reductions(worlds)
+        .filter(({ fill }) => fill === 'rounding')
+        .filter(({ op }) => op === 'Sum' || op === 'Average')
+        .map((reduction) => ({ ...reduction, count: LARGE_COUNT }));
+      const tried = cases.slice(0, count('conformance: large allReduce', 4, cases.length));
+      for (const size of [2, 3].slice(0, count('conformance: sizes of large allReduce', 1, 2))) {
+        await checkAllReduce(worlds, size + 1, tried);
+      }
+    },
+  },
+  {
+    title: 'reduce gives the destination the reduction, in place or not, and leaves what the others sent alone',
+    async check(worlds) {
+      for (const size of SIZES) {
+        const cases = DTYPES.flatMap((dtype) =>
+          countsFor(size).flatMap((count) =>
+            Array.from({ length: size }, (_unused, root) => ({
+              ...({ dtype, op: root % 2 === 0 ? ReduceOp.Sum : ReduceOp.Average, fill: 'rounding' } as const),
+              count,
+              root,
+              inPlace: count % 2 === 0,
+            })),
+          ),
+        );
+        const byRank = await worlds.results(size, 'reduce', { cases });
+        cases.forEach((reduction, index) => {
+          const { dtype, fill, root, inPlace, count } = reduction;
+          byRank.forEach((results, rank) => {
+            const { send, recv } = results[index] as Held;
+            const where = `reduce to rank ${root}, ${describeCase(size, reduction)}, rank ${rank}`;
+            const expected = expectedReduction(size, reduction, 0, count);
+            if (rank === root) expectValues(where, recv, expected, worlds.capabilities.bitwise);
+            if (rank !== root || !inPlace)
+              expectValues(`${where}: sent`, send, expectedFill(size, dtype, fill, rank, 0, count));
+          });
+        });
+      }
+    },
+  },
+  {
+    title: 'reduceScatter gives each rank its slice of the reduction, in place or not, and leaves what was sent alone',
+    async check(worlds) {
+      for (const size of SIZES) {
+        const cases = reductions(worlds)
+          .filter(({ op, fill }) => fill === 'rounding' && (op === 'Sum' || op === 'Average' || op === 'Max'))
+          .flatMap((reduction) =>
+            countsFor(size).flatMap((count) => [true, false].map((inPlace) => ({ ...reduction, count, inPlace }))),
+          );
+        const byRank = await worlds.results(size, 'reduceScatter', { cases });
+        cases.forEach((reduction, index) => {
+          const { count, inPlace, dtype, fill } = reduction;
+          byRank.forEach((results, rank) => {
+            const { send, recv } = results[index] as Held;
+            const where = `reduceScatter${inPlace ? ' in place' : ''}, ${describeCase(size, reduction)}, rank ${rank}`;
+            expectValues(
+              where,
+              recv,
+              expectedReduction(size, reduction, rank * count, count),
+              worlds.capabilities.bitwise,
+            );
+            if (!inPlace) expectValues(`${where}: sent`, send, expectedFill(size, dtype, fill, rank, 0, size * count));
+          });
+        });
+      }
+    },
+  },
+  {
+    title: 'reduceScatter takes unequal counts, zeros among them',
+    async check(worlds) {
+      for (const size of SIZES) {
+        const shapes = [
+          Array.from({ length: size }, (_unused, rank) => rank + 1),
+          Array.from({ length: size }, (_unused, rank) => (rank % 2 === 0 ? 0 : 5)),
+          Array.from({ length: size }, (_unused, rank) => (rank === size - 1 ? 0 : 101)),
+        ];
+        const cases = shapes.flatMap((counts) =>
+          (['float32', 'bfloat16', 'int64'] as const).flatMap((dtype) =>
+            [true, false].map((inPlace) => ({
+              dtype,
+              op: ReduceOp.Sum,
+              fill: 'rounding' as const,
+              count: 0,
+              counts,
+              inPlace,
+            })),
+          ),
+        );
+        const byRank = await worlds.results(size, 'reduceScatter', { cases });
+        cases.forEach((reduction, index) => {
+          const { counts } = reduction;
+          byRank.forEach((results, rank) => {
+            const where = `reduceScatter, counts [${counts.join()}], ${reduction.dtype}, rank ${rank}`;
+            const expected = expectedReduction(size, reduction, startOf(counts, rank), counts[rank] as number);
+            expectValues(where, results[index]?.recv, expected, worlds.capabilities.bitwise);
+          });
+        });
+      }
+    },
+  },
+];

@@ -1,0 +1,84 @@
+import type { BackendCapabilities } from '../../src/backend/backend';
+import { fromWire, type WireError } from '../../src/core/error-wire';
+import type { ArgsOf, ProgramName, ResultOf } from './programs';
+
+/** One rank's program has returned or thrown. */
+export type RankOutcome<Result> =
+  { readonly returned: true; readonly value: Result } | { readonly returned: false; readonly error: WireError };
+
+/** A world of `size` ranks, each of which runs the program. */
+export interface WorldRun<Name extends ProgramName> {
+  readonly size: number;
+  readonly program: Name;
+  readonly args: ArgsOf<Name>;
+  /** Deadline of the world where a call gives none; default: the backend's own. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/** All that a backend brings to the conformance suite. */
+export interface BackendFactory {
+  /** What its backends declare. */
+  readonly capabilities: BackendCapabilities;
+  /**
+   * Make a world, run the program on each rank, close the world, and give what each rank's program did, by rank.
+   *
+   * A rank whose program throws is lost to the others. Otherwise no rank is closed before all have finished.
+   */
+  readonly run: <Name extends ProgramName>(run: WorldRun<Name>) => Promise<RankOutcome<ResultOf<Name>>[]>;
+  /** Time limit of one property, against hangs; for backends whose worlds take long to start. */
+  readonly limitMs?: number | undefined;
+}
+
+/** Something that holds for every backend. */
+export interface Property {
+  readonly title: string;
+  /** Throws if it does not hold. */
+  readonly check: (worlds: Worlds) => Promise<void>;
+}
+
+/** World sizes at which properties are tried. */
+export const SIZES = [1, 2, 3, 4, 7];
+
+/** Element counts at which they are tried: around the size of the world, and a prime. */
+export function countsFor(size: number): number[] {
+  return [...new Set([0, 1, size - 1, size + 1, 31])];
+}
+
+/** More than any block or chunk, and a prime. */
+export const LARGE_COUNT = 100_003;
+
+/** Runs programs for properties. */
+export class Worlds {
+  readonly capabilities: BackendCapabilities;
+  readonly #factory: BackendFactory;
+
+  constructor(factory: BackendFactory) {
+    this.#factory = factory;
+    this.capabilities = factory.capabilities;
+  }
+
+  /** What each rank's program did. */
+  outcomes<Name extends ProgramName>(
+    size: number,
+    program: Name,
+    args: ArgsOf<Name>,
+    timeoutMs?: number,
+  ): Promise<RankOutcome<ResultOf<Name>>[]> {
+    return this.#factory.run({ size, program, args, timeoutMs });
+  }
+
+  /** What each rank's program returned. @throws if one threw */
+  async results<Name extends ProgramName>(
+    size: number,
+    program: Name,
+    args: ArgsOf<Name>,
+    timeoutMs?: number,
+  ): Promise<ResultOf<Name>[]> {
+    const outcomes = await this.outcomes(size, program, args, timeoutMs);
+    return outcomes.map((outcome, rank) => {
+      if (outcome.returned) return outcome.value;
+      const cause = fromWire(outcome.error);
+      throw new Error(`${program} on ${size} ranks: rank ${rank} threw ${cause.name}: ${cause.message}`, { cause });
+    });
+  }
+}
