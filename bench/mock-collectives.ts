@@ -66,7 +66,7 @@ async function onEveryRank(
   world: readonly MockBackend[],
   program: (backend: Backend, rank: number) => PromiseLike<void>,
 ): Promise<void> {
-  await Promise.all(world.map((backend, rank) => backend.run(async () => await program(backend, rank))));
+  await Promise.all(world.map((backend, rank) => backend.run(async () => program(backend, rank))));
 }
 
 async function closeAll(world: readonly MockBackend[]): Promise<void> {

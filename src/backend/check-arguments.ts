@@ -66,9 +66,12 @@ export function checkOnlyOn(
   throw new InvalidArgumentError(`${what}: rank ${root} is ${rootName} and must pass this buffer, got undefined.`);
 }
 
-/** Unequal parts, or the equal part length. */
+/** Unequal parts, or the equal part length; a list of equal counts says the same as none. */
 export function checkParts(caller: Caller, counts: readonly number[] | undefined, equalLength: number): Counts {
-  return counts === undefined ? equalLength : checkCounts(caller, counts, 'counts');
+  if (counts === undefined) return equalLength;
+  const checked = checkCounts(caller, counts, 'counts');
+  const [first = 0] = checked;
+  return checked.every((count) => count === first) ? first : checked;
 }
 
 export function checkCounts(caller: Caller, counts: readonly number[], what: string): readonly number[] {

@@ -78,7 +78,7 @@ interface HalfFormat {
 }
 
 async function compressed(bucket: HookBucket, group: ProcessGroup, format: HalfFormat): Promise<void> {
-  if (bucket.dtype !== 'float32') return await allReduceHook(bucket, group);
+  if (bucket.dtype !== 'float32') return allReduceHook(bucket, group);
   const gradients = bucket.data as Float32Array;
   const half = format.narrow(gradients);
   await group.allReduce(Tensor.wrap(half), ReduceOp.Average);

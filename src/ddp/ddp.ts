@@ -158,7 +158,7 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
    * next backward outside, or by `syncGradients()`. For gradient accumulation. Returns what `fn` returns.
    */
   async noSync<R>(fn: () => R | Promise<R>): Promise<R> {
-    return await noSyncKey.run(true, fn);
+    return noSyncKey.run(true, fn);
   }
 
   /** Replace the all-reduce of a bucket, on every rank alike, before the first backward. */
@@ -212,7 +212,10 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
     return this;
   }
 
-  /** Let go of the module: its gradients are its own again. The group stays open. */
+  /**
+   * Let go of the module, so that it can be used alone or wrapped again. Gradients that are bucket views are dropped. The
+   * group stays open.
+   */
   detach(): void {
     this.#reducer.detach();
   }
@@ -232,6 +235,13 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
     if (trainable.length === 0) {
       throw new InvalidArgumentError(
         'DistributedDataParallel: the module has no trainable parameter, so there is nothing to synchronise. Parameters must be assigned to enumerable properties (not to #private fields, Maps or closures).',
+        { op: 'DistributedDataParallel' },
+      );
+    }
+    const taken = trainable.find(({ parameter }) => parameter.gradientGate !== undefined);
+    if (taken !== undefined) {
+      throw new InvalidArgumentError(
+        `DistributedDataParallel: parameter '${taken.name}' is wrapped already, and its gradient can be averaged by one wrapper only. Call detach() on the other one first.`,
         { op: 'DistributedDataParallel' },
       );
     }

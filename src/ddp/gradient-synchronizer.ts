@@ -130,7 +130,7 @@ export class GradientSynchronizer {
     const mine = this.#gradients.map((gradient) =>
       gradient === undefined ? 'none' : `${gradient.dtype}[${gradient.shape.join(', ')}]`,
     );
-    const all = (await group.allGatherObjects(mine)) as string[][];
+    const all = await group.allGatherObjects(mine);
     const reference = all[0] as string[];
     all.forEach((theirs, rank) => {
       const length = Math.max(theirs.length, reference.length);

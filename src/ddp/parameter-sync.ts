@@ -32,7 +32,7 @@ export async function checkSameModule(
         `'${name}' [${tensor.shape.join(', ')}] ${tensor.dtype}${tensor.requiresGrad ? '' : ' without gradient'}`,
     ),
   };
-  const all = (await group.allGatherObjects(manifest)) as Manifest[];
+  const all = await group.allGatherObjects(manifest);
   const reference = all[0] as Manifest;
   all.forEach((theirs, rank) => {
     compare(theirs.tensors, reference.tensors, rank, 'parameter or buffer', group);

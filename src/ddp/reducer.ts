@@ -8,13 +8,14 @@ import type { ProcessGroup } from '../process-group/process-group';
 import { afterBackward } from '../tensor/backward-session';
 import type { GradientGate } from '../tensor/gradient-leaf';
 import { Tensor } from '../tensor/tensor';
-import { planBuckets, reverseOrder, type BucketCapacity, type PlannedBucket } from '../bucketing/bucket-plan';
+import { reverseOrder, type BucketCapacity } from '../bucketing/bucket-plan';
 import { Parameter } from '../nn/parameter';
+import { BucketSet } from './bucket-set';
 import { allReduceHook, averageOver, type CommHook } from './comm-hooks';
 import type { DdpEvents } from './ddp-events';
 import { GradSyncStrategy } from './grad-sync-strategy';
 import { noSyncKey } from './no-sync';
-import { ReducerBucket, type NamedParameter } from './reducer-bucket';
+import type { NamedParameter, ReducerBucket } from './reducer-bucket';
 
 export interface ReducerOptions {
   readonly capacity: BucketCapacity;
@@ -65,9 +66,7 @@ export class Reducer implements GradientGate {
   readonly #events: GuardedEmitter<DdpEvents>;
   readonly #unsubscribe: (() => void)[] = [];
   #hook: CommHook = allReduceHook;
-  #plan: readonly PlannedBucket[];
-  #buckets: ReducerBucket[];
-  #bucketOf: ReducerBucket[] = [];
+  readonly #set: BucketSet;
   #state: SyncState = { kind: 'idle' };
   #pass: Pass | undefined;
   /** Items whose gradient holds something that has not been averaged. */
@@ -87,17 +86,11 @@ export class Reducer implements GradientGate {
     this.#options = options;
     this.#events = events;
     this.#itemOf = new Map(parameters.map(({ parameter }, item) => [parameter, item]));
-    this.#plan = this.#planFor(reverseOrder(parameters.length));
-    this.#buckets = this.#makeBuckets();
+    this.#set = new BucketSet(parameters, options.capacity, options.gradientAsBucketView);
     parameters.forEach(({ parameter }, item) => {
       parameter.gradientGate = this;
       this.#unsubscribe.push(parameter.onGradientReady(() => this.#gradientReady(item)));
     });
-  }
-
-  /** The buckets as they are now: [Note: bucket order]. */
-  get plan(): readonly PlannedBucket[] {
-    return this.#plan;
   }
 
   registerHook(hook: CommHook): void {
@@ -108,8 +101,8 @@ export class Reducer implements GradientGate {
   async prepare(): Promise<void> {
     await this.finishPending();
     this.#refuseAfterBrokenPass();
-    this.#rebuildOnce();
-    for (const bucket of this.#buckets) bucket.startPass();
+    this.#rebuild();
+    for (const bucket of this.#set.buckets) bucket.startPass();
     const isSyncing = this.#options.strategy === GradSyncStrategy.Overlapped && !noSyncKey.get();
     const pass = newPass(isSyncing && this.announcer === undefined);
     this.#pass = pass;
@@ -142,7 +135,7 @@ export class Reducer implements GradientGate {
     await this.finishPending();
     for (const { parameter } of this.#parameters) parameter.grad = undefined;
     this.#localItems.clear();
-    this.#rebuildOnce();
+    this.#rebuild();
     this.#launchBuckets(newPass(false, divisor));
     await this.finishPending();
     for (const { parameter } of this.#parameters) parameter.grad = undefined;
@@ -160,7 +153,7 @@ export class Reducer implements GradientGate {
     for (const { parameter } of this.#parameters) {
       if (parameter.gradientGate === this) parameter.gradientGate = undefined;
     }
-    for (const bucket of this.#buckets) bucket.release();
+    this.#set.release();
   }
 
   #gradientReady(item: number): void {
@@ -168,10 +161,10 @@ export class Reducer implements GradientGate {
     const pass = this.#pass;
     if (pass === undefined) return;
     pass.readyOrder.push(item);
-    const bucket = this.#bucketOf[item] as ReducerBucket;
+    const bucket = this.#set.bucketOf(item);
     bucket.missing--;
     if (!pass.isOverlapped) return;
-    while (this.#buckets[pass.nextBucket]?.missing === 0) this.#launchNext(pass);
+    while (this.#set.buckets[pass.nextBucket]?.missing === 0) this.#launchNext(pass);
   }
 
   /** The end of an outermost backward. */
@@ -189,7 +182,7 @@ export class Reducer implements GradientGate {
   }
 
   #launchBuckets(pass: Pass): void {
-    while (pass.nextBucket < this.#buckets.length) this.#launchNext(pass);
+    while (pass.nextBucket < this.#set.buckets.length) this.#launchNext(pass);
     const used = this.#launchUsedMap();
     const order = this.#launchReadyOrder(pass);
     this.#localItems.clear();
@@ -199,7 +192,7 @@ export class Reducer implements GradientGate {
   }
 
   #launchNext(pass: Pass): void {
-    const bucket = this.#buckets[pass.nextBucket++];
+    const bucket = this.#set.buckets[pass.nextBucket++];
     invariant(bucket !== undefined, 'only planned buckets are launched');
     bucket.fill();
     if (this.#events.hasListener('bucketLaunched')) this.#events.emit('bucketLaunched', describeBucket(bucket));
@@ -211,7 +204,7 @@ export class Reducer implements GradientGate {
   async #reduce(bucket: ReducerBucket, divisor = this.#group.size): Promise<void> {
     const startedMs = systemClock.now();
     const hook = divisor === this.#group.size ? this.#hook : averageOver(divisor);
-    const isLast = bucket.index === this.#buckets.length - 1;
+    const isLast = bucket.index === this.#set.buckets.length - 1;
     const { index, dtype, tensor, data, parameters } = bucket;
     try {
       await hook({ index, isLast, dtype, tensor, data, parameters }, this.#group);
@@ -243,7 +236,7 @@ export class Reducer implements GradientGate {
   async #finish(pass: Pass, map: UsedMap, readyOrder: ReadyOrder | undefined): Promise<void> {
     try {
       await Promise.all([...pass.launched, map.arrived, readyOrder?.arrived]);
-      for (const bucket of this.#buckets) bucket.deliver((item) => map.used[item] === 1);
+      for (const bucket of this.#set.buckets) bucket.deliver((item) => map.used[item] === 1);
     } catch (thrown) {
       const error = asError(thrown);
       this.#state = { kind: 'failed', error };
@@ -253,8 +246,8 @@ export class Reducer implements GradientGate {
     this.#state = { kind: 'idle' };
     if (!this.#events.hasListener('stepEnd')) return;
     this.#events.emit('stepEnd', {
-      buckets: this.#buckets.length,
-      bytes: this.#buckets.reduce((total, bucket) => total + bucket.bytes, 0),
+      buckets: this.#set.buckets.length,
+      bytes: this.#set.buckets.reduce((total, bucket) => total + bucket.bytes, 0),
       durationMs: systemClock.now() - pass.startedMs,
     });
   }
@@ -286,7 +279,7 @@ export class Reducer implements GradientGate {
     if (pass === undefined || pass.launched.length === 0) return;
     this.#fail(
       new InvalidArgumentError(
-        `the previous backward() on rank ${this.#group.rank} failed after ${pass.launched.length} of ${this.#buckets.length} buckets had been sent, so the ranks are out of step. Build a new group and wrap the module again.`,
+        `the previous backward() on rank ${this.#group.rank} failed after ${pass.launched.length} of ${this.#set.buckets.length} buckets had been sent, so the ranks are out of step. Build a new group and wrap the module again.`,
         { rank: this.#group.rank, op: 'backward' },
       ),
     );
@@ -296,6 +289,14 @@ export class Reducer implements GradientGate {
     this.#state = { kind: 'failed', error };
     this.#group.abort(error);
     throw error;
+  }
+
+  /** Once rank 0's ready order is known: the same buckets on every rank, in that order. */
+  #rebuild(): void {
+    const order = this.#readyOrder;
+    if (order === 'observe' || order === undefined) return;
+    this.#readyOrder = undefined;
+    this.#set.rebuild(order);
   }
 
   /** Refuse a backward that reaches a trainable Parameter which nobody synchronises: it would differ between ranks. */
@@ -310,37 +311,6 @@ export class Reducer implements GradientGate {
       );
     }
   }
-
-  #planFor(order: readonly number[]): PlannedBucket[] {
-    const items = this.#parameters.map(({ parameter }) => ({ numElements: parameter.size, dtype: parameter.dtype }));
-    return planBuckets(items, order, this.#options.capacity);
-  }
-
-  #makeBuckets(): ReducerBucket[] {
-    const buckets = this.#plan.map(
-      (plan, index) => new ReducerBucket(index, plan, this.#parameters, this.#options.gradientAsBucketView),
-    );
-    this.#plan.forEach(({ slots }, index) => {
-      for (const { item } of slots) this.#bucketOf[item] = buckets[index] as ReducerBucket;
-    });
-    for (const bucket of buckets) bucket.adoptGradients();
-    return buckets;
-  }
-
-  /** After the first synchronisation: the same buckets on every rank, in the order in which rank 0 saw gradients. */
-  #rebuildOnce(): void {
-    const order = this.#readyOrder;
-    if (order === 'observe' || order === undefined) return;
-    this.#readyOrder = undefined;
-    const plan = this.#planFor(order);
-    if (samePlan(plan, this.#plan)) return;
-    const old = this.#buckets;
-    const hasGradients = this.#parameters.some(({ parameter }) => parameter.grad !== undefined);
-    if (!hasGradients) for (const bucket of old) bucket.release(); // so that old and new are never held together
-    this.#plan = plan;
-    this.#buckets = this.#makeBuckets();
-    if (hasGradients) for (const bucket of old) bucket.release();
-  }
 }
 
 interface UsedMap {
@@ -351,10 +321,6 @@ interface UsedMap {
 interface ReadyOrder {
   readonly order: Int32Array;
   readonly arrived: PromiseLike<void>;
-}
-
-function samePlan(a: readonly PlannedBucket[], b: readonly PlannedBucket[]): boolean {
-  return JSON.stringify(a) === JSON.stringify(b);
 }
 
 function describeBucket(bucket: ReducerBucket): { bucket: number; numElements: number; bytes: number } {

@@ -1,6 +1,7 @@
 import { InvalidArgumentError } from '../core/errors';
 import { assertNoPendingCall } from '../tensor/pending-calls';
 import type { Tensor } from '../tensor/tensor';
+import { keep } from '../tensor/tidy';
 import {
   type BackwardHook,
   type ForwardCleanup,
@@ -106,7 +107,7 @@ export abstract class Module<In extends readonly unknown[] = [Tensor], Out = Ten
    *
    *     readonly count = this.registerBuffer('count', Tensor.zeros([1]));
    *
-   * DDP broadcasts buffers from rank 0; `stateDict` holds them unless `persistent` is false.
+   * DDP broadcasts buffers from rank 0; `stateDict` holds them unless `persistent` is false; `tidy` leaves it alone.
    */
   registerBuffer<T extends Tensor>(
     name: string,
@@ -120,7 +121,7 @@ export abstract class Module<In extends readonly unknown[] = [Tensor], Out = Ten
     }
     this.#buffers.set(name, { persistent: options.persistent ?? true });
     Object.defineProperty(this, name, { value: tensor, writable: true, enumerable: true, configurable: true });
-    return tensor;
+    return keep(tensor);
   }
 
   /** All buffers, here and below, each once. */

@@ -9,6 +9,7 @@ import { Tensor } from '../tensor/tensor';
 import { storeFloats } from './float-buffer';
 import { gradientGates } from './gradient-gates';
 import { GradientNorm } from './gradient-norm';
+import { describeValue, listOf } from './param-group';
 
 export interface ClipGradNormOptions {
   /** p of the p-norm: any number above 0, or Infinity for the largest magnitude. Default 2. */
@@ -72,10 +73,12 @@ function scaleInPlace(gradient: Tensor, coefficient: number): void {
 }
 
 function listTensors(parameters: Tensor | Iterable<Tensor>): Tensor[] {
-  const list: unknown[] = parameters instanceof Tensor ? [parameters] : [...parameters];
+  const list = parameters instanceof Tensor ? [parameters] : listOf(parameters, 'clipGradNorm()');
   const wrong = list.findIndex((item) => !(item instanceof Tensor));
   if (wrong < 0) return list as Tensor[];
-  throw new InvalidArgumentError(`clipGradNorm(): expected parameters, got ${typeof list[wrong]} at index ${wrong}.`);
+  throw new InvalidArgumentError(
+    `clipGradNorm(): expected a tensor at index ${wrong}, got ${describeValue(list[wrong])}.`,
+  );
 }
 
 /** The norm of a shard is not the norm of the parameter, and here nobody would add up the others'. */

@@ -8,4 +8,5 @@ export type FloatBuffer = Float32Array | Float64Array;
 export function storeFloats(floats: FloatBuffer, storage: Storage): void {
   if (storage.dtype === 'float16') narrowToFloat16(floats as Float32Array, storage.buffer as Uint16Array);
   if (storage.dtype === 'bfloat16') narrowToBFloat16(floats as Float32Array, storage.buffer as Uint16Array);
+  storage.markChanged();
 }

@@ -91,7 +91,8 @@ export abstract class Optimizer<Settings extends { lr: number } = { lr: number }
    * Update every parameter that has a gradient.
    *
    * Waits for gradients whose synchronisation is in flight, then updates all parameters at once; where nothing is in
-   * flight, before it returns. A rejection leaves parameters and state as they were. NaN and infinite gradients are applied as they are, as torch does.
+   * flight, it does so before it returns. A rejection leaves parameters and state as they were. NaN and infinite
+   * gradients are applied as they are, as torch does.
    * @throws InvalidArgumentError if a previous call, or a backward() of these parameters, was not awaited; if a gradient
    *   was not synchronised; if a group's settings are no longer valid
    */
@@ -140,6 +141,7 @@ export abstract class Optimizer<Settings extends { lr: number } = { lr: number }
     const what = `${this.constructor.name}.loadStateDict`;
     const loaded = loadOptimizerState(state, this.paramGroups, this.#parse, (group) => this.stateNames(group), what);
     loaded.settings.forEach((settings, index) => Object.assign(this.paramGroups[index] as object, settings));
+    for (const { buffers } of this.#states.values()) Object.values(buffers).forEach((buffer) => buffer.dispose());
     this.#states.clear();
     for (const [parameter, parameterState] of loaded.states) this.#states.set(parameter, parameterState);
   }

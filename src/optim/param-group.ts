@@ -70,7 +70,11 @@ function isGroup(item: unknown): boolean {
   return typeof item === 'object' && item !== null && !(item instanceof Tensor) && 'params' in item;
 }
 
-function listOf(params: unknown, what: string): unknown[] {
+/**
+ * The items of what should be a list of parameters or groups.
+ * @throws InvalidArgumentError for what is none, with what to pass instead
+ */
+export function listOf(params: unknown, what: string): unknown[] {
   if (params instanceof Module) {
     throw new InvalidArgumentError(`${what}: expected parameters, got a Module. Pass module.parameters().`);
   }
@@ -79,13 +83,13 @@ function listOf(params: unknown, what: string): unknown[] {
   }
   if (typeof params === 'object' && params !== null && Symbol.iterator in params)
     return [...(params as Iterable<unknown>)];
-  throw new InvalidArgumentError(`${what}: expected a list of parameters or of groups, got ${describe(params)}.`);
+  throw new InvalidArgumentError(`${what}: expected a list of parameters or of groups, got ${describeValue(params)}.`);
 }
 
 function checkParameter(parameter: unknown, index: number, what: string): void {
   if (!(parameter instanceof Tensor)) {
     throw new InvalidArgumentError(
-      `${what}: expected a Parameter or a leaf tensor at index ${index}, got ${describe(parameter)}.`,
+      `${what}: expected a Parameter or a leaf tensor at index ${index}, got ${describeValue(parameter)}.`,
     );
   }
   if (!parameter.isLeaf) {
@@ -101,7 +105,7 @@ function checkParameter(parameter: unknown, index: number, what: string): void {
   }
 }
 
-function describe(value: unknown): string {
+export function describeValue(value: unknown): string {
   if (typeof value !== 'object' || value === null) return String(value);
   const [name] = /\w+(?=\]$)/.exec(Object.prototype.toString.call(value)) ?? ['object'];
   return `an ${name}`;

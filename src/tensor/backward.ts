@@ -29,11 +29,13 @@ export async function runBackward(root: Edge | GradientLeaf, seed: Value): Promi
   seed.storage.allocation.hold();
   try {
     await Promise.resolve();
-    await session.run(async () => {
-      await session.enter(plan.uses.keys());
-      await noGrad(() => traversal.run(root, seed));
-    });
-    if (outer === undefined) await session.run(() => session.runCallbacks());
+    await session.run(() =>
+      noGrad(async () => {
+        await session.enter(plan.uses.keys());
+        await traversal.run(root, seed);
+        if (outer === undefined) await session.runCallbacks();
+      }),
+    );
   } finally {
     traversal.free();
     if (outer === undefined) session.end();
@@ -98,9 +100,10 @@ class Traversal {
       const hasGradient = node.gradients.some((gradient) => gradient !== undefined);
       const ran = hasGradient ? node.run(node.gradients) : [];
       const gradients = isPromise(ran) ? await ran : ran;
+      const { inputs } = node;
       node.free();
-      node.inputs.forEach((source, index) => this.#deliver(source, gradients[index]));
-      for (const source of node.inputs) if (source instanceof GradientLeaf) this.#finishUse(source);
+      inputs.forEach((source, index) => this.#deliver(source, gradients[index]));
+      for (const source of inputs) if (source instanceof GradientLeaf) this.#finishUse(source);
       for (const leaf of node.hiddenLeaves) this.#finishUse(leaf);
     }
   }

@@ -6,6 +6,7 @@ import { GraphNode, type NodeBackward } from './graph';
 import { zerosValue } from './operators/floats';
 import { formatShape, isSameShape, type Shape } from './shape';
 import { recordNode, Tensor } from './tensor';
+import { gradientValue } from './tensor-state';
 import { collectMade } from './tidy';
 
 /** What backward may give: one gradient for each input, undefined for none; the tensor itself if there is one input. */
@@ -102,9 +103,10 @@ function backwardOf(
       checkGradients(name, returned, inputs);
       return returned.map((gradient, index) => {
         if (gradient === undefined || needs[index] !== true) return undefined;
-        gradient.storage.allocation.hold();
+        const value = gradientValue(gradient);
+        value.storage.allocation.hold();
         if (made.has(gradient)) gradient.lease.release(); // it was made for us: the engine may use its memory
-        return { storage: gradient.storage, shape: gradient.shape };
+        return value;
       });
     } finally {
       for (const gradient of incoming) gradient.lease.release();

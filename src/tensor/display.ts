@@ -48,7 +48,8 @@ export function formatElements(value: Value, options: InspectOptions): string {
 }
 
 function formatElement(element: number | bigint, options: InspectOptions): string {
-  const shown = typeof element === 'number' && Number.isFinite(element) ? Number(element.toPrecision(5)) : element;
+  const isLong = typeof element === 'number' && Number.isFinite(element) && element !== 0; // -0 keeps its sign
+  const shown = isLong ? Number(element.toPrecision(5)) : element;
   return inspect(shown, { colors: options.colors ?? false });
 }
 

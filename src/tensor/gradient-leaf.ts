@@ -2,6 +2,7 @@
 import { copyBuffer, isFloatDType } from '../core/dtype';
 import { InvalidArgumentError } from '../core/errors';
 import type { BackwardSession } from './backward-session';
+import { describeTensor } from './describe';
 import { addInto } from './operators/accumulate';
 import { formatShape, isSameShape } from './shape';
 import { Storage } from './storage';
@@ -32,7 +33,6 @@ export type GradientHook = (leaf: Tensor) => void;
 
 export class GradientLeaf {
   readonly tensor: Tensor;
-  gradientBuffer: Tensor | undefined;
   gradientGate: GradientGate | undefined;
   /** The backward that is writing to this leaf. */
   pendingBackward: BackwardSession | undefined;
@@ -41,6 +41,7 @@ export class GradientLeaf {
   readonly #hooks = new Set<{ readonly run: GradientHook }>();
   readonly #createTensor: (value: Value) => Tensor;
   #grad: Tensor | undefined;
+  #gradientBuffer: Tensor | undefined;
 
   constructor(tensor: Tensor, createTensor: (value: Value) => Tensor) {
     this.tensor = tensor;
@@ -56,7 +57,7 @@ export class GradientLeaf {
   set grad(gradient: Tensor | undefined) {
     const previous = this.#grad;
     if (gradient === previous) return;
-    if (gradient !== undefined) this.#checkGradient(gradient);
+    if (gradient !== undefined) this.#checkForm('grad', gradient);
     this.#grad = gradient;
     if (previous !== undefined && previous !== this.gradientBuffer) previous.lease.release();
     if (gradient === undefined || gradient === this.gradientBuffer) return;
@@ -64,10 +65,20 @@ export class GradientLeaf {
     if (gradient.storage.allocation.holders === 1) gradient.storage.allocation.moveTo('gradients');
   }
 
-  #checkGradient(gradient: Tensor): void {
-    if (isSameShape(gradient.shape, this.tensor.shape) && isFloatDType(gradient.dtype)) return;
+  get gradientBuffer(): Tensor | undefined {
+    return this.#gradientBuffer;
+  }
+
+  set gradientBuffer(buffer: Tensor | undefined) {
+    if (buffer !== undefined) this.#checkForm('gradientBuffer', buffer);
+    this.#gradientBuffer = buffer;
+  }
+
+  /** A gradient has its leaf's shape; its dtype may be a wider one, so that 16-bit gradients can be summed in float32. */
+  #checkForm(what: string, { shape, dtype }: Tensor): void {
+    if (isSameShape(shape, this.tensor.shape) && isFloatDType(dtype)) return;
     throw new InvalidArgumentError(
-      `grad: expected a floating point tensor of shape ${formatShape(this.tensor.shape)}, got ${gradient.dtype} ${formatShape(gradient.shape)}.`,
+      `${what}: expected a floating point tensor of shape ${formatShape(this.tensor.shape)} for ${describeTensor(this.tensor)}, got ${dtype} ${formatShape(shape)}.`,
     );
   }
 
@@ -82,26 +93,22 @@ export class GradientLeaf {
   }
 
   /** Add `gradient` to `.grad`. The caller's hold on its memory passes to the leaf. */
-  accumulate(gradient: Value): void {
-    const { allocation } = gradient.storage;
+  accumulate({ storage }: Value): void {
     const present = this.grad;
-    const buffer = this.gradientBuffer;
-    if (present !== undefined) addInto(present.storage, gradient.storage);
-    else if (buffer !== undefined) this.#writeInto(buffer, gradient);
-    else if (allocation.holders === 1 && gradient.storage.dtype === this.tensor.dtype) {
-      this.grad = this.#createTensor(gradient);
-    } else {
-      const copy = Storage.allocate(this.tensor.dtype, gradient.storage.length, 'gradients');
-      writeGradient(copy, gradient.storage);
+    if (present !== undefined) addInto(present.storage, storage);
+    else if (this.gradientBuffer !== undefined) {
+      writeGradient(this.gradientBuffer.storage, storage);
+      this.#grad = this.gradientBuffer;
+    } else if (storage.allocation.holders > 1) {
+      const copy = Storage.allocate(this.tensor.dtype, storage.length, 'gradients');
+      writeGradient(copy, storage);
       this.grad = this.#createTensor({ storage: copy, shape: this.tensor.shape });
+    } else {
+      storage.allocation.release(); // the last hold was ours: the memory becomes the gradient's
+      this.grad = this.#createTensor({ storage, shape: this.tensor.shape });
+      return;
     }
-    allocation.release();
-    if (present === undefined && buffer === undefined) this.#grad?.storage.allocation.moveTo('gradients');
-  }
-
-  #writeInto(buffer: Tensor, gradient: Value): void {
-    writeGradient(buffer.storage, gradient.storage);
-    this.#grad = buffer;
+    storage.allocation.release();
   }
 }
 

@@ -1,5 +1,6 @@
 /** The tape: a node for each recorded operator, which knows where the gradients of its inputs go. */
 import type { DType } from '../core/dtype';
+import { InvalidArgumentError } from '../core/errors';
 import type { GradientLeaf } from './gradient-leaf';
 import type { Shape } from './shape';
 import { Lease } from './storage';
@@ -26,6 +27,12 @@ export interface NodeOutput {
   readonly lease: Lease;
 }
 
+/** A claim on memory that backward will read, and what it looked like when it was saved. */
+interface Saved {
+  readonly lease: Lease;
+  readonly version: number;
+}
+
 /**
  * Nodes are numbered as they are made, and an input is made before what is made of it: descending numbers are an order
  * for backward. Numbers are only compared, so ranks that share a process do not affect each other.
@@ -35,14 +42,14 @@ const numbering = { next: 0 };
 export class GraphNode {
   readonly name: string;
   readonly sequence = numbering.next++;
-  readonly inputs: readonly Source[];
   readonly hiddenLeaves: readonly GradientLeaf[];
   /** Set once by whoever makes the node, before the outputs are given away. */
   outputs: readonly NodeOutput[] = [];
   /** Gradients of the outputs, as far as they have come in during a backward. */
   gradients: (Value | undefined)[] = [];
+  #inputs: readonly Source[];
   #backward: NodeBackward | undefined;
-  #saved: readonly Lease[];
+  #saved: readonly Saved[];
 
   constructor(
     name: string,
@@ -52,10 +59,18 @@ export class GraphNode {
     hiddenLeaves: readonly GradientLeaf[] = [],
   ) {
     this.name = name;
-    this.inputs = inputs;
     this.hiddenLeaves = hiddenLeaves;
+    this.#inputs = inputs;
     this.#backward = backward;
-    this.#saved = saves.map((value) => new Lease(value.storage.allocation));
+    this.#saved = saves.map(({ storage: { allocation } }) => ({
+      lease: new Lease(allocation),
+      version: allocation.version,
+    }));
+  }
+
+  /** Where the gradients of the inputs go; none once the node is freed, so that a kept loss does not keep its graph. */
+  get inputs(): readonly Source[] {
+    return this.#inputs;
   }
 
   /** True after a backward went through; the values it needed are gone. */
@@ -63,22 +78,31 @@ export class GraphNode {
     return this.#backward === undefined;
   }
 
-  /** The gradients of the inputs. Call at most once, before `free`. */
+  /**
+   * The gradients of the inputs. Call at most once, before `free`.
+   * @throws InvalidArgumentError if a saved value was changed in place meanwhile
+   */
   run(gradients: Gradients): Gradients | Promise<Gradients> {
+    if (this.#saved.some(({ lease, version }) => lease.allocation.version !== version)) {
+      throw new InvalidArgumentError(
+        `backward: a tensor that '${this.name}' saved was changed in place since (by an optimizer's step() or a collective, say), so its gradient would be wrong. Call backward() before the change, or compute the loss anew.`,
+      );
+    }
     const backward = this.#backward as NodeBackward;
     return backward(
       gradients,
-      this.inputs.map((source) => source !== undefined),
+      this.#inputs.map((source) => source !== undefined),
     );
   }
 
   /** Let go of what backward needed, and of the outputs' memory in the account. Idempotent. */
   free(): void {
     this.#backward = undefined;
-    for (const lease of this.#saved) lease.release();
+    for (const { lease } of this.#saved) lease.release();
     for (const output of this.outputs) output.lease.release();
     for (const gradient of this.gradients) gradient?.storage.allocation.release();
     this.#saved = [];
+    this.#inputs = [];
     this.gradients = [];
   }
 }

@@ -6,7 +6,7 @@
  * their backward. Views (reshape, detach, slices of a bucket) share the allocation. dispose, tidy and the end of a graph
  * node drop holders at once; the garbage collector is the net for tensors that nobody disposed of.
  */
-import { allocateBuffer, dtypeOf, viewBuffer, type DType, type HostBuffer } from '../core/dtype';
+import { allocateBuffer, copyBuffer, dtypeOf, viewBuffer, type DType, type HostBuffer } from '../core/dtype';
 import { memoryAccountKey, memoryCategoryKey, type MemoryAccount, type MemoryCategory } from '../core/memory-account';
 
 /** What is entered in the account; apart from the Allocation, so that the collector can take that and leave this. */
@@ -29,6 +29,7 @@ const collected = new FinalizationRegistry<Entry>(withdraw);
 export class Allocation {
   readonly #entry: Entry;
   #holders = 0;
+  #version = 0;
 
   constructor(bytes: number, fallbackCategory: MemoryCategory) {
     const category = memoryCategoryKey.get() ?? fallbackCategory;
@@ -42,6 +43,16 @@ export class Allocation {
 
   get category(): MemoryCategory {
     return this.#entry.category;
+  }
+
+  /** Grows with every change in place that was reported. */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** Note that elements were changed in place: a backward that saved them before is refused. */
+  markChanged(): void {
+    this.#version++;
   }
 
   hold(): void {
@@ -116,6 +127,21 @@ export class Storage {
 
   get length(): number {
     return this.buffer.length;
+  }
+
+  /** A copy in memory of its own. */
+  clone(fallbackCategory: MemoryCategory = 'activations'): Storage {
+    const copy = Storage.allocate(this.dtype, this.length, fallbackCategory);
+    copyBuffer(copy.buffer, this.buffer);
+    return copy;
+  }
+
+  /**
+   * Note that elements were changed in place. Whoever writes to the memory of a tensor that may be part of a graph (an
+   * optimizer, a collective) calls it, so that a backward that saved the old elements is refused.
+   */
+  markChanged(): void {
+    this.allocation.markChanged();
   }
 
   /** `length` elements from element `start`: the same memory, counted with it. */

@@ -38,6 +38,7 @@ export abstract class TensorState {
     this.#edge = edge;
   }
 
+  /** @internal */
   protected abstract makeLeaf(): GradientLeaf;
 
   get device(): 'cpu' {
@@ -172,10 +173,10 @@ export abstract class TensorState {
     return fullValue(this.shape, 1, this.dtype, 'backward');
   }
 
-  #checkSeed({ storage, shape }: Tensor): Value {
-    if (isSameShape(this.shape, shape) && this.dtype === storage.dtype) return { storage, shape };
+  #checkSeed(gradient: Tensor): Value {
+    if (isSameShape(this.shape, gradient.shape) && this.dtype === gradient.dtype) return gradientValue(gradient);
     throw new InvalidArgumentError(
-      `backward: expected a gradient like the tensor, ${this.dtype} ${formatShape(this.shape)}, got ${storage.dtype} ${formatShape(shape)}.`,
+      `backward: expected a gradient like the tensor, ${this.dtype} ${formatShape(this.shape)}, got ${gradient.dtype} ${formatShape(gradient.shape)}.`,
     );
   }
 
@@ -235,4 +236,13 @@ export abstract class TensorState {
     if (this.#isDisposed) return `${head} (disposed)`;
     return `${head} ${formatElements(this, options)}${this.requiresGrad ? ' requiresGrad' : ''}`;
   }
+}
+
+/**
+ * The value of a tensor that a caller passes as a gradient. The engine may take over memory that nobody else holds in the
+ * account, so memory that is out of the account already (a computed tensor's, after its graph) is copied.
+ * @internal
+ */
+export function gradientValue({ storage, shape, lease }: TensorState): Value {
+  return lease.isHeld ? { storage, shape } : { storage: storage.clone(), shape };
 }

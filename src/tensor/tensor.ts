@@ -1,4 +1,4 @@
-import { allocateBuffer, copyBuffer, isDType, isFloatDType, type DType, type HostBuffer } from '../core/dtype';
+import { isDType, isFloatDType, type DType, type HostBuffer } from '../core/dtype';
 import { InvalidArgumentError } from '../core/errors';
 import type { Generator } from '../core/generator';
 import type { MemoryCategory } from '../core/memory-account';
@@ -27,7 +27,6 @@ import { argmax, extreme, mean, sum, type Dims } from './operators/reductions';
 import { logSoftmax, softmax } from './operators/softmax';
 import { neg, unary } from './operators/unary';
 import { resolveDim, type Shape } from './shape';
-import { Storage } from './storage';
 import { TensorState } from './tensor-state';
 import { trackForTidy } from './tidy';
 import type { BackwardFunction, Result, Value } from './value';
@@ -43,6 +42,9 @@ export class Tensor extends TensorState {
    * A tensor over the memory of `value` (another tensor, say), which is not copied. For subclasses; others use
    * `Tensor.from` and its like.
    */
+  constructor(value: Value, options?: LeafOptions);
+  /** @internal */
+  constructor(value: Value, options: LeafOptions, edge: Edge | undefined);
   constructor(value: Value, options: LeafOptions = {}, edge?: Edge) {
     super(value, edge);
     if (options.requiresGrad === true) this.requiresGrad = true;
@@ -82,6 +84,7 @@ export class Tensor extends TensorState {
     return drawn('Tensor.rand', shape, options, (generator) => generator.nextFloat());
   }
 
+  /** @internal */
   protected override makeLeaf(): GradientLeaf {
     return new GradientLeaf(this, (value) => new Tensor(value));
   }
@@ -291,13 +294,11 @@ function drawn(
   return created(drawnValue(shape, parsed, draw, what), parsed.requiresGrad);
 }
 
-function copyValue(x: Value): Result {
-  const buffer = allocateBuffer(x.storage.dtype, x.storage.length);
-  copyBuffer(buffer, x.storage.buffer);
+function copyValue({ storage, shape }: Value): Result {
   return {
-    output: { storage: Storage.of(buffer), shape: x.shape },
+    output: { storage: storage.clone(), shape },
     saves: [],
-    backward: isFloatDType(x.storage.dtype) ? (gradient) => [gradient] : undefined,
+    backward: isFloatDType(storage.dtype) ? (gradient) => [gradient] : undefined,
   };
 }
 

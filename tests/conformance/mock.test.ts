@@ -34,8 +34,20 @@ const PORTABLE_GAPS: readonly Gap[] = [
   },
 ];
 
+/** Ranks outside `run`: what they do between their calls is not known. */
+const BARE_GAPS: readonly Gap[] = [
+  {
+    test: 'a rank that throws is named to all groups that hold it at once, with what it said; others go on',
+    reason: 'the backend of a rank outside run() does not see that it throws, only that it is closed',
+  },
+];
+
 describeBackend('mock', mockFactory());
-describeBackend('mock that checks order alone', mockFactory({ checks: 'order', sourceLines: false }));
+describeBackend(
+  'mock that checks order alone, outside run(),',
+  mockFactory({ checks: 'order', sourceLines: false }, { isBare: true }),
+  BARE_GAPS,
+);
 describeBackend('mock in portable mode', mockFactory({ portable: true }), PORTABLE_GAPS);
 
 for (let seed = 1; seed <= count('conformance: random schedules', 1, 50); seed++) {

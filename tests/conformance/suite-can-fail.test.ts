@@ -36,7 +36,7 @@ function twisted(real: MockBackend, twist: Twist): Backend {
 }
 
 function worldsOf(twist: Twist): Worlds {
-  return new Worlds(mockFactory({ checks: 'order' }, (backend) => twisted(backend, twist)));
+  return new Worlds(mockFactory({ checks: 'order' }, { wrap: (backend) => twisted(backend, twist) }));
 }
 
 /** A Work that does `after` once the other one is done. */

@@ -60,7 +60,7 @@ class GoldenMlp extends Module {
   }
 
   override async forward(x: Tensor): Promise<Tensor> {
-    return await this.fc2.forward((await this.fc1.forward(x)).tanh());
+    return this.fc2.forward((await this.fc1.forward(x)).tanh());
   }
 }
 
@@ -81,7 +81,7 @@ async function train(
   const ddp = new DistributedDataParallel(new GoldenMlp(), world.group);
   const { name: _class, ...options } = optimizers[name];
   const optimizer =
-    name === 'sgd' ? new SGD(ddp.parameters(), options as never) : new AdamW(ddp.parameters(), options as never);
+    name === 'sgd' ? new SGD(ddp.parameters(), options) : new AdamW(ddp.parameters(), options);
   const losses: number[] = [];
   for (let step = 0; step < config.steps; step++) {
     const [from, to] = config.rankRows[world.rank]?.[step] as readonly [number, number];

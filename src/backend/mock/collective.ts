@@ -127,7 +127,9 @@ export class Meeting {
       this.#hasMismatch = true;
       this.#group.world.decideLater(() => this.#failMismatch());
     }
-    if (!this.completeIfReady()) call.hold();
+    const isDeferred = !this.#group.world.schedule.isImmediate;
+    if (isDeferred || !this.completeIfReady()) call.hold();
+    if (isDeferred) this.completeIfReady();
   }
 
   #agrees({ checked: { call } }: CollectiveInFlight): boolean {

@@ -21,7 +21,9 @@ interface FailOptions {
 }
 
 interface GroupFailure {
-  /** The first failure: the cause of every later ClosedError. */
+  /** What ended the group. */
+  readonly first: Error;
+  /** The cause of every later ClosedError: `first`, or the reason of an abort. */
   readonly cause: Error;
   readonly tellOnce: ErrorForRank | undefined;
   readonly told: Set<number>;
@@ -57,6 +59,11 @@ export class MockGroup {
     const member = this.members[rank];
     invariant(member !== undefined, `group ${this.id} has no rank ${rank}`);
     return member;
+  }
+
+  /** True once a failure has ended it. */
+  get hasFailed(): boolean {
+    return this.#failure !== undefined;
   }
 
   isClosedBy(rank: number): boolean {
@@ -107,12 +114,12 @@ export class MockGroup {
       return new ClosedError(message, { ...context, cause: this.#failure?.cause });
     }
     if (this.#failure === undefined) return undefined;
-    const { cause, tellOnce, told } = this.#failure;
+    const { cause, first, tellOnce, told } = this.#failure;
     if (tellOnce !== undefined && !told.has(rank)) {
       told.add(rank);
       return tellOnce(rank, undefined);
     }
-    const message = `${op} on rank ${rank}: group ${this.id} has failed and cannot be used any more; build another. Its first failure: ${cause.message}`;
+    const message = `${op} on rank ${rank}: group ${this.id} has failed and cannot be used any more; build another. Its first failure: ${first.message}`;
     return new ClosedError(message, { ...context, cause });
   }
 
@@ -122,7 +129,12 @@ export class MockGroup {
     const calls = this.#callsInFlight();
     const first = calls[0];
     const firstError = errorFor(first?.rank ?? 0, first);
-    this.#failure = { cause: cause ?? firstError, tellOnce: isToldOnce ? errorFor : undefined, told: new Set() };
+    this.#failure = {
+      first: firstError,
+      cause: cause ?? firstError,
+      tellOnce: isToldOnce ? errorFor : undefined,
+      told: new Set(),
+    };
     for (const call of calls) {
       this.#failure.told.add(call.rank);
       call.fail(call === first ? firstError : errorFor(call.rank, call));
@@ -144,12 +156,14 @@ export class MockGroup {
     );
   }
 
-  /** A rank leaves. Calls in flight that need it fail, its own too. */
+  /** A rank leaves. Calls in flight that need it fail, its own too: unless it turns out to leave because it threw. */
   close(rank: number): void {
     if (this.#closedRanks.has(rank)) return;
     const calls = this.#callsInFlight();
     this.#closedRanks.add(rank);
-    if (calls.some((call) => call.rank === rank || call.missingRanks().includes(rank))) this.failByClosedRank(rank);
+    if (calls.some((call) => call.rank === rank || call.missingRanks().includes(rank))) {
+      this.world.decideLater(() => this.failByClosedRank(rank));
+    }
     if (this.#closedRanks.size === this.size) this.world.groups.delete(this);
   }
 

@@ -104,7 +104,7 @@ export class MockWorld {
     call.isHeld = false;
     if (call.isSettled) return; // its group ended while it was held up
     const closedRank = call.group.closedRankNeededBy(call);
-    if (closedRank !== undefined) call.group.failByClosedRank(closedRank);
+    if (closedRank !== undefined) this.decideLater(() => call.group.failByClosedRank(closedRank));
     else arrive();
   }
 

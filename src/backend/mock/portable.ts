@@ -42,7 +42,10 @@ export class StreamOrder {
     this.#moved.push(settled.owner);
     if (this.#isMoving) return;
     this.#isMoving = true;
-    for (let rank = this.#moved.shift(); rank !== undefined; rank = this.#moved.shift()) rank.firstCall?.progress();
+    for (let rank = this.#moved.shift(); rank !== undefined; rank = this.#moved.shift()) {
+      const next = rank.firstCall;
+      if (next !== undefined && !next.group.hasFailed) next.progress();
+    }
     this.#isMoving = false;
   }
 }

@@ -69,10 +69,7 @@ export function unaryBackward(op: UnaryOp, out: Floats, gradient: Floats, saved:
 
 /** NaN stays NaN. */
 function relu(out: Floats, x: Floats): void {
-  for (let i = 0; i < out.length; i++) {
-    const element = x[i] as number;
-    out[i] = element < 0 ? 0 : element;
-  }
+  for (let i = 0; i < out.length; i++) out[i] = Math.max(x[i] as number, 0);
 }
 
 function reluBackward(out: Floats, gradient: Floats, y: Floats): void {

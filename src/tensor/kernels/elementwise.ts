@@ -1,4 +1,5 @@
 /** Operations on one or two arrays, element by element. */
+import { invariant } from '../../core/invariant';
 import type { BinaryOp, Comparison, Elements, Floats, Numbers } from './kernels';
 import type { BroadcastPlan } from './plans';
 import { eachRow } from './rows';
@@ -38,14 +39,6 @@ const BINARY_ROWS: Readonly<Record<BinaryOp, BinaryRow>> = {
     for (let i = 0; i < count; i++, aAt += aStep, bAt += bStep)
       out[outAt + i] = (a[aAt] as number) ** (b[bAt] as number);
   },
-  maximum(out, outAt, count, a, aAt, aStep, b, bAt, bStep) {
-    for (let i = 0; i < count; i++, aAt += aStep, bAt += bStep)
-      out[outAt + i] = Math.max(a[aAt] as number, b[bAt] as number);
-  },
-  minimum(out, outAt, count, a, aAt, aStep, b, bAt, bStep) {
-    for (let i = 0; i < count; i++, aAt += aStep, bAt += bStep)
-      out[outAt + i] = Math.min(a[aAt] as number, b[bAt] as number);
-  },
 };
 
 /** A product of two int32 may need 62 bits, more than a double holds. */
@@ -76,12 +69,9 @@ function combineBig(op: BinaryOp, a: bigint, b: bigint): bigint {
       return a - b;
     case 'mul':
       return a * b;
-    case 'maximum':
-      return a > b ? a : b;
-    case 'minimum':
-      return a < b ? a : b;
-    default:
-      return 0n; // div and pow are refused before
+    case 'div':
+    case 'pow':
+      return invariant(false, `integers are not taken by ${op}`) as never;
   }
 }
 

@@ -18,10 +18,9 @@ export type Numbers = Floats | Int8Array | Uint8Array | Int32Array;
 /** Any elements. */
 export type Elements = Numbers | Uint16Array | BigInt64Array;
 
-export type BinaryOp = 'add' | 'sub' | 'mul' | 'div' | 'pow' | 'maximum' | 'minimum';
+export type BinaryOp = 'add' | 'sub' | 'mul' | 'div' | 'pow';
 export type Comparison = 'eq' | 'ne' | 'gt' | 'ge' | 'lt' | 'le';
-export type UnaryOp =
-  'neg' | 'exp' | 'log' | 'sqrt' | 'abs' | 'tanh' | 'sigmoid' | 'relu' | 'gelu' | 'geluTanh' | 'silu';
+export type UnaryOp = 'exp' | 'log' | 'sqrt' | 'abs' | 'tanh' | 'sigmoid' | 'relu' | 'gelu' | 'geluTanh' | 'silu';
 
 /** What the slope of a function is computed from: its argument x, or its value f(x); only that is kept for backward. */
 export const SLOPE_SOURCE: Readonly<Record<UnaryOp, 'argument' | 'value'>> = {
@@ -99,7 +98,7 @@ export interface Kernels {
 
   /** out = a op b. */
   binary(op: BinaryOp, out: Numbers, a: Numbers, b: Numbers, plan: BroadcastPlan): void;
-  /** The same on 64-bit integers; add, sub, mul, maximum and minimum only. */
+  /** The same on 64-bit integers; add, sub and mul only. */
   binaryBig(op: BinaryOp, out: BigInt64Array, a: BigInt64Array, b: BigInt64Array, plan: BroadcastPlan): void;
   /** out = 1 where a op b, else 0. */
   compare(op: Comparison, out: Uint8Array, a: Elements, b: Elements, plan: BroadcastPlan): void;

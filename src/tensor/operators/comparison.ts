@@ -1,5 +1,5 @@
 /** Comparisons give uint8 tensors of 0 and 1; choices read them. None of them changes a value, so any dtype goes. */
-import type { DType } from '../../core/dtype';
+import { isFloatDType, type DType } from '../../core/dtype';
 import { InvalidArgumentError } from '../../core/errors';
 import { kernels, type Comparison, type Elements, type Floats } from '../kernels/kernels';
 import { planBroadcast } from '../kernels/plans';
@@ -7,25 +7,37 @@ import { broadcastShapes, sizeOf, type Shape } from '../shape';
 import { Storage } from '../storage';
 import type { Result, Value } from '../value';
 import type { Operand } from './arithmetic';
+import { cast, convertBuffer } from './cast';
 import { computeValue, floatsFor, floatsOf, requireFloat, requireSameDType } from './floats';
 import { broadcastTo } from './rearrange';
 import { sumTo } from './sum-to';
 
-function comparable(operand: Operand, dtype: DType): { elements: Elements; shape: Shape } {
-  if (typeof operand !== 'object') {
-    if (dtype === 'int64') return { elements: BigInt64Array.of(BigInt(operand)), shape: [] };
-    return { elements: Float64Array.of(Number(operand)), shape: [] };
-  }
-  const isHalf = dtype === 'float16' || dtype === 'bfloat16';
-  return { elements: isHalf ? floatsOf(operand.storage) : operand.storage.buffer, shape: operand.shape };
+interface Comparable {
+  readonly elements: Elements;
+  readonly shape: Shape;
+}
+
+function comparable({ storage, shape }: Value): Comparable {
+  const isHalf = storage.dtype === 'float16' || storage.dtype === 'bfloat16';
+  return { elements: isHalf ? floatsOf(storage) : storage.buffer, shape };
+}
+
+/** A number is rounded to a floating point dtype, as the elements are; against integers it stays what it is. */
+function comparableNumber(number: number | bigint, dtype: DType): Comparable {
+  if (dtype === 'int64') return { elements: BigInt64Array.of(BigInt(number)), shape: [] };
+  const double = Storage.of(Float64Array.of(Number(number)));
+  if (!isFloatDType(dtype)) return { elements: double.buffer, shape: [] };
+  return { elements: floatsOf(Storage.of(convertBuffer(double, dtype))), shape: [] };
 }
 
 /** 1 where the comparison holds, else 0 (uint8). */
 export function compare(op: Comparison, a: Value, b: Operand): Result {
   if (typeof b === 'object') requireSameDType(op, a, b);
   const { dtype } = a.storage;
-  const left = comparable(a, dtype);
-  const right = comparable(b, dtype);
+  if (dtype === 'int64' && typeof b === 'number' && !Number.isInteger(b))
+    return compare(op, cast(a, 'float64').output, b);
+  const left = comparable(a);
+  const right = typeof b === 'object' ? comparable(b) : comparableNumber(b, dtype);
   const shape = broadcastShapes(left.shape, right.shape, op);
   const storage = Storage.allocate('uint8', sizeOf(shape));
   const plan = planBroadcast(shape, left.shape, right.shape);

@@ -8,7 +8,7 @@ import { Storage } from '../storage';
 import type { Result, Value } from '../value';
 import { computeValue, floatsOf, requireFloat } from './floats';
 import { broadcastTo } from './rearrange';
-import { mul } from './arithmetic';
+import { div } from './arithmetic';
 
 export type Dims = number | readonly number[] | undefined;
 
@@ -46,7 +46,7 @@ function weightedSum(x: Value, { shape, kept }: Reduction, divisor: number): Res
     output: computeValue(x.storage.dtype, shape, (out) => kernels.sum(out, floatsOf(x.storage), plan, divisor)),
     saves: [],
     backward: (gradient) => {
-      const scaled = divisor === 1 ? gradient : mul(gradient, 1 / divisor).output;
+      const scaled = divisor === 1 ? gradient : div(gradient, divisor).output;
       return [broadcastTo({ storage: scaled.storage, shape: kept }, x.shape).output];
     },
   };

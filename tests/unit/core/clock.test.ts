@@ -36,6 +36,36 @@ test('a wait longer than setTimeout can take does not fire at once', async () =>
   expect(fired).not.toHaveBeenCalled();
 });
 
+test('a wait longer than setTimeout can take is made of several, and ends when it should', () => {
+  const longest = 2 ** 31 - 1;
+  const delayMs = 2 * longest + 5;
+  let nowMs = 0;
+  const pending: { callback: () => void; delayMs: number }[] = [];
+  const { systemClock: slowClock } = secondCopy(() => {
+    jest.doMock('node:perf_hooks', () => ({ performance: { now: () => nowMs } }));
+    jest.doMock('node:timers', () => ({
+      ...jest.requireActual<object>('node:timers'),
+      setTimeout: (callback: () => void, ms: number) => {
+        pending.push({ callback, delayMs: ms });
+        return { unref: () => undefined };
+      },
+    }));
+    return jest.requireActual<typeof ClockModule>('../../../src/core/clock');
+  });
+  jest.dontMock('node:perf_hooks').dontMock('node:timers');
+
+  let firedAtMs: number | undefined;
+  slowClock.schedule(() => (firedAtMs = nowMs), delayMs);
+  const waits: number[] = [];
+  for (let timer = pending.shift(); timer !== undefined; timer = pending.shift()) {
+    waits.push(timer.delayMs);
+    nowMs += timer.delayMs;
+    timer.callback();
+  }
+  expect(waits).toEqual([longest, longest, 5]);
+  expect(firedAtMs).toBe(delayMs);
+});
+
 test('nextTurn runs after all microtasks, and can be cancelled', async () => {
   const order: string[] = [];
   const turn = new Promise<void>((resolve) => {

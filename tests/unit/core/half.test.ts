@@ -60,7 +60,7 @@ describe('float16', () => {
       fc.property(fc.float({ noNaN: true }), (value) => {
         expect(float16Value(toFloat16Bits(value))).toBe(roundToFloat16(value));
       }),
-      { short: 2000, long: 200_000 },
+      { short: 2000, long: 30_000 },
     );
   });
 
@@ -71,7 +71,7 @@ describe('float16', () => {
         const value = float16Value(bits) + part * (float16Value(bits + 1) - float16Value(bits));
         if (Number.isFinite(value)) expect(float16Value(toFloat16Bits(value))).toBe(roundToFloat16(value));
       }),
-      { short: 2000, long: 200_000 },
+      { short: 2000, long: 30_000 },
     );
   });
 });
@@ -105,7 +105,7 @@ describe('bfloat16', () => {
       fc.property(fc.float({ noNaN: true }), (value) => {
         expect(bfloat16Value(toBFloat16Bits(value))).toBe(roundToBFloat16(value));
       }),
-      { short: 2000, long: 200_000 },
+      { short: 2000, long: 30_000 },
     );
   });
 
@@ -116,7 +116,7 @@ describe('bfloat16', () => {
         const value = bfloat16Value(bits) + part * (bfloat16Value(bits + 1) - bfloat16Value(bits));
         if (Number.isFinite(value)) expect(bfloat16Value(toBFloat16Bits(value))).toBe(roundToBFloat16(value));
       }),
-      { short: 2000, long: 200_000 },
+      { short: 2000, long: 30_000 },
     );
   });
 

@@ -7,7 +7,7 @@ import { batchOf, gradientsOf, lossOf, Mlp, runPortable } from './models';
 const RANKS = 3;
 
 async function localGradients(): Promise<number[][]> {
-  return await Promise.all(
+  return Promise.all(
     Array.from({ length: RANKS }, async (_unused, rank) => {
       const model = new Mlp();
       await (await lossOf(model, batchOf(rank, 4))).backward();
@@ -17,7 +17,7 @@ async function localGradients(): Promise<number[][]> {
 }
 
 async function averagedWith(hook: CommHook): Promise<number[][]> {
-  return await runPortable(RANKS, async (world) => {
+  return runPortable(RANKS, async (world) => {
     const ddp = new DistributedDataParallel(new Mlp(), world.group);
     ddp.registerCommHook(hook);
     await (await lossOf(ddp, batchOf(world.rank, 4))).backward();

@@ -101,7 +101,7 @@ test('throwOnEarlyTermination rejects on every rank and names those that ran out
       },
       { throwOnEarlyTermination: true },
     );
-    return await joined.then(
+    return joined.then(
       () => 'did not reject',
       (error: unknown) => (error as Error).message,
     );

@@ -26,7 +26,7 @@ export class Mlp extends Module {
   }
 
   override async forward(x: Tensor): Promise<Tensor> {
-    return await this.fc2.forward((await this.fc1.forward(x)).tanh());
+    return this.fc2.forward((await this.fc1.forward(x)).tanh());
   }
 }
 

@@ -5,6 +5,7 @@ import { Module } from '../../../src/nn/module';
 import { Parameter } from '../../../src/nn/parameter';
 import { Sequential } from '../../../src/nn/sequential';
 import { Tensor } from '../../../src/tensor/tensor';
+import { tidy } from '../../../src/tensor/tidy';
 
 /** Counts its calls in a buffer, and keeps a scratch buffer that is not saved. */
 class Counting extends Module {
@@ -45,6 +46,13 @@ describe('buffers', () => {
     expect(model.namedParameters().map(([name]) => name)).toEqual(['0.layer.weight', '0.layer.bias']);
     await model.forward(Tensor.ones([1, 2]));
     expect(model.buffers()[0]?.item()).toBe(1);
+  });
+
+  test('outlive a tidy in which their module was made', () => {
+    const made: Counting[] = [];
+    tidy(() => void made.push(new Counting()));
+    expect(made[0]?.calls.item()).toBe(0);
+    expect(made[0]?.layer.weight.size).toBe(4);
   });
 
   test('one that is assigned anew is the one that is listed', () => {

@@ -1,0 +1,23 @@
+/** Every TypeScript block of the README and the guides does what it says: it runs, and its own tests pass. */
+import { runBlock, typescriptBlocks } from '../helpers/markdown-blocks';
+import { ProcessGroup } from '../../src/index';
+
+/** Names that a guide's block takes for granted. */
+const scopes: Readonly<Record<string, () => Record<string, unknown>>> = {
+  'README.md': () => ({}),
+  'docs/testing.md': () => ({}),
+  'docs/errors.md': () => ({ group: ProcessGroup.mock() }),
+  'docs/adding-a-backend.md': () => ({}),
+};
+
+describe.each(Object.entries(scopes))('%s', (file, scope) => {
+  const blocks = typescriptBlocks(file);
+
+  test('has code blocks to run', () => {
+    expect(blocks.length).toBeGreaterThanOrEqual(1);
+  });
+
+  test.each(blocks)('$name', async (block) => {
+    await runBlock(block, scope());
+  });
+});

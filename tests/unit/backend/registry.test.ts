@@ -1,0 +1,37 @@
+import { backendNames, createBackend, registerBackend } from '../../../src/backend/registry';
+import { MockBackend } from '../../../src/backend/mock/mock-backend';
+import { failureOf } from './mock-worlds';
+
+test('the mock makes a world of one', async () => {
+  const backend = await createBackend('mock', { rank: 0, worldSize: 1 });
+  expect(backend).toMatchObject({ name: 'mock', rank: 0, worldSize: 1 });
+  await backend.close();
+});
+
+test('the mock does not join a job of several processes, and says what does', async () => {
+  const error = await failureOf(createBackend('mock', { rank: 0, worldSize: 4 }));
+  expect(error).toMatchObject({ name: 'BackendUnavailableError', code: 'LOCKSTEP_UNAVAILABLE' });
+  expect(error.message).toMatch(/all ranks in one process.*job of 4 processes.*createWorld\(4\) or runWorld/);
+});
+
+test.each(['grpc', 'nccl'])('%s is named, and says that it is not there yet', async (name) => {
+  const error = await failureOf(createBackend(name, { rank: 0, worldSize: 2 }));
+  expect(error.name).toBe('BackendUnavailableError');
+  expect(error.message).toMatch(new RegExp(`backend '${name}'.*not part of this version`));
+});
+
+test('an unknown name is refused with the list of known ones', async () => {
+  const error = await failureOf(createBackend('gloo', { rank: 0, worldSize: 2 }));
+  expect(error.name).toBe('InvalidArgumentError');
+  expect(error.message).toMatch(/no backend 'gloo'.*mock, grpc, nccl.*registerBackend/);
+});
+
+test('a backend of the user’s own can be registered, once, and removed', async () => {
+  const remove = registerBackend('mine', ({ rank }) => MockBackend.createWorld(rank + 1)[rank] as MockBackend);
+  expect(backendNames()).toContain('mine');
+  expect((await createBackend('mine', { rank: 2, worldSize: 3 })).rank).toBe(2);
+  expect(() => registerBackend('mine', () => MockBackend.single())).toThrow(/there is a backend 'mine' already/);
+  remove();
+  expect(backendNames()).not.toContain('mine');
+  expect(() => registerBackend('', () => MockBackend.single())).toThrow(/expected a name/);
+});
