@@ -4,6 +4,7 @@
 import { BackendUnavailableError, InvalidArgumentError } from '../core/errors';
 import type { Backend } from './backend';
 import { MockBackend } from './mock/mock-backend';
+import type { MockOptions } from './mock/mock-options';
 
 /** What a backend is told when a world is made; a factory takes what it needs. */
 export interface BackendInit {
@@ -68,7 +69,8 @@ export async function createBackend(name: string, init: BackendInit): Promise<Ba
 }
 
 function connectMock(init: BackendInit): Backend {
-  if (init.worldSize === 1) return MockBackend.single({ timeoutMs: init.timeoutMs });
+  if (init.worldSize === 1)
+    return MockBackend.single({ timeoutMs: init.timeoutMs, ...(init.options as MockOptions | undefined) });
   throw new BackendUnavailableError(
     `backend 'mock' holds all ranks in one process, so it cannot join a job of ${init.worldSize} processes. Use MockBackend.createWorld(${init.worldSize}) or runWorld in a test.`,
   );

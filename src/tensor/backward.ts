@@ -17,8 +17,8 @@ import type { Value } from './value';
 /**
  * Run backward from `root` with the gradient `seed`.
  *
- * Everything that can be refused is refused, and the leaves are marked as pending, before this function returns; the
- * work starts a microtask later, so that a call which nobody awaits is noticed by the next.
+ * Everything that can be refused is refused, and the leaves are marked as pending, before this function returns, and
+ * it never settles in the same turn: a call that nobody awaits is noticed by the next.
  */
 export async function runBackward(root: Edge | GradientLeaf, seed: Value): Promise<void> {
   const plan = planBackward(root);
@@ -28,7 +28,6 @@ export async function runBackward(root: Edge | GradientLeaf, seed: Value): Promi
   const traversal = new Traversal(session, plan);
   seed.storage.allocation.hold();
   try {
-    await Promise.resolve();
     await session.run(() =>
       noGrad(async () => {
         await session.enter(plan.uses.keys());

@@ -64,7 +64,7 @@ function record<In extends readonly Tensor[], Out extends Tensor | readonly Tens
   const sources = inputs.map((input) => input.source);
   const hiddenLeaves = (call.hiddenLeaves?.() ?? []).filter((leaf) => leaf.requiresGrad).map((leaf) => leaf.leaf);
   const needsGradient = hiddenLeaves.length > 0 || sources.some((source) => source !== undefined);
-  if (!isGradEnabled() || !needsGradient) return [...made];
+  if (!isGradEnabled() || !needsGradient) return made.map((tensor) => (tensor.requiresGrad ? tensor.detach() : tensor));
   const name = call.name ?? 'customFunction';
   const node = new GraphNode(
     name,

@@ -1,8 +1,6 @@
 /** The tape: a node for each recorded operator, which knows where the gradients of its inputs go. */
-import type { DType } from '../core/dtype';
 import { InvalidArgumentError } from '../core/errors';
 import type { GradientLeaf } from './gradient-leaf';
-import type { Shape } from './shape';
 import { Lease } from './storage';
 import type { Value } from './value';
 
@@ -20,13 +18,6 @@ type Gradients = readonly (Value | undefined)[];
 /** The gradients of a node's inputs, given those of its outputs. Each comes with a hold on its memory. */
 export type NodeBackward = (gradients: Gradients, needs: readonly boolean[]) => Gradients | Promise<Gradients>;
 
-export interface NodeOutput {
-  readonly shape: Shape;
-  readonly dtype: DType;
-  /** The output tensor's claim on its memory, given up when the node is done. */
-  readonly lease: Lease;
-}
-
 /** A claim on memory that backward will read, and what it looked like when it was saved. */
 interface Saved {
   readonly lease: Lease;
@@ -43,8 +34,8 @@ export class GraphNode {
   readonly name: string;
   readonly sequence = numbering.next++;
   readonly hiddenLeaves: readonly GradientLeaf[];
-  /** Set once by whoever makes the node, before the outputs are given away. */
-  outputs: readonly NodeOutput[] = [];
+  /** The output tensors' claims on their memory, given up when the node is done. Set once, by whoever makes the outputs. */
+  outputs: readonly Lease[] = [];
   /** Gradients of the outputs, as far as they have come in during a backward. */
   gradients: (Value | undefined)[] = [];
   #inputs: readonly Source[];
@@ -99,7 +90,7 @@ export class GraphNode {
   free(): void {
     this.#backward = undefined;
     for (const { lease } of this.#saved) lease.release();
-    for (const output of this.outputs) output.lease.release();
+    for (const output of this.outputs) output.release();
     for (const gradient of this.gradients) gradient?.storage.allocation.release();
     this.#saved = [];
     this.#inputs = [];

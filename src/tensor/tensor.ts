@@ -339,7 +339,7 @@ function firstOutput(backward: BackwardFunction): NodeBackward {
  */
 export function recordNode(node: GraphNode, outputs: readonly Value[]): Tensor[] {
   const tensors = outputs.map((value, output) => created(value, false, { node, output }));
-  node.outputs = tensors.map(({ shape, dtype, lease }) => ({ shape, dtype, lease }));
+  node.outputs = tensors.map((tensor) => tensor.lease);
   return tensors;
 }
 

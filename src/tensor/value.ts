@@ -1,5 +1,4 @@
 /** What operators work on: memory and a shape, no graph. */
-import type { DType } from '../core/dtype';
 import type { Shape } from './shape';
 import type { Storage } from './storage';
 
@@ -23,8 +22,4 @@ export interface Result {
   readonly saves: readonly Value[];
   /** Undefined for operators that have no gradient (comparisons, argmax). */
   readonly backward: BackwardFunction | undefined;
-}
-
-export function dtypeOfValue(value: Value): DType {
-  return value.storage.dtype;
 }

@@ -20,16 +20,21 @@ export interface Tolerance {
  * What `expect(value)` has after `expect.extend(lockstepMatchers)`. TypeScript learns of it from a file of yours.
  * This package names neither test runner in its types, so that it compiles where only one of them is installed.
  *
- *     // Jest, with @types/jest
  *     import type { LockstepMatchers } from 'lockstep/testing';
+ *
+ *     // Jest, with @types/jest
  *     declare global {
  *       namespace jest {
- *         interface Matchers<R> extends LockstepMatchers<R> {}
+ *         interface Matchers<R, T> extends LockstepMatchers<R> {}
  *       }
  *     }
  *
+ *     // Jest, with expect from @jest/globals
+ *     declare module 'expect' {
+ *       interface Matchers<R, T> extends LockstepMatchers<R> {}
+ *     }
+ *
  *     // Vitest
- *     import type { LockstepMatchers } from 'lockstep/testing';
  *     declare module 'vitest' {
  *       interface Assertion<T> extends LockstepMatchers<void> {}
  *     }

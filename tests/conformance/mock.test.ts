@@ -50,6 +50,6 @@ describeBackend(
 );
 describeBackend('mock in portable mode', mockFactory({ portable: true }), PORTABLE_GAPS);
 
-for (let seed = 1; seed <= count('conformance: random schedules', 1, 50); seed++) {
+for (let seed = 1; seed <= count('conformance: random schedules', 1, 20); seed++) {
   describeBackend(`mock with random schedule ${seed}`, mockFactory({ schedule: 'random', seed }));
 }

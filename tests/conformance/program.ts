@@ -1,4 +1,5 @@
 import { setTimeout as sleepMs } from 'node:timers/promises';
+import { bytesOf, type HostBuffer } from '../../src/core/dtype';
 import { toWire, type WireError } from '../../src/core/error-wire';
 import type { Backend } from '../../src/backend/backend';
 
@@ -36,4 +37,9 @@ export async function leave(backend: Backend, groups: readonly (Backend | undefi
 export async function everybody(backend: Backend): Promise<Backend> {
   const ranks = Array.from({ length: backend.worldSize }, (_unused, rank) => rank);
   return (await backend.split(ranks)) as Backend;
+}
+
+/** Use buffers again, as a rank may as soon as its own call is done: what the others get must not change. */
+export function scribble(...buffers: readonly (HostBuffer | undefined)[]): void {
+  for (const buffer of buffers) if (buffer !== undefined) bytesOf(buffer).fill(0xaa);
 }

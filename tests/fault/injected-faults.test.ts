@@ -1,4 +1,4 @@
-import { MockBackend } from '../../src/backend/mock/mock-backend';
+import { type MockBackend } from '../../src/backend/mock/mock-backend';
 import type { Fault, MockOptions } from '../../src/backend/mock/mock-options';
 import { failureOf, failures, floats, names, outcomes, results } from '../unit/backend/mock-worlds';
 

@@ -1,6 +1,4 @@
 /** Values and gradients of operators against the golden vectors, which torch computed in float64. */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import {
   concat,
   conv2d,
@@ -12,6 +10,7 @@ import {
   type CrossEntropyOptions,
 } from '../../src/tensor/functional';
 import { Tensor } from '../../src/tensor/tensor';
+import { readGolden } from '../helpers/golden';
 
 type JsonNumber = number | 'NaN' | 'Infinity' | '-Infinity';
 
@@ -118,8 +117,7 @@ const OPERATORS: Readonly<Record<string, Operator>> = {
 /** These are modules of several layers, and are compared in the tests of nn. */
 const ELSEWHERE = ['MultiHeadAttention', 'TransformerBlock'];
 
-const path = join(__dirname, '../fixtures/golden/ops.json');
-const { cases } = JSON.parse(readFileSync(path, 'utf8')) as { cases: readonly GoldenCase[] };
+const { cases } = readGolden<{ cases: readonly GoldenCase[] }>('ops.json');
 
 const decode = (data: readonly JsonNumber[]): number[] => data.map(Number);
 

@@ -13,12 +13,14 @@ import { resultWriter, type ResultWriter } from './movement';
 export class CollectiveInFlight extends MockCall {
   readonly checked: CheckedCollective;
   readonly meeting: Meeting;
+  override readonly memoryUse: MemoryUse;
   #corrupted: HostBuffer | undefined;
   #buffers: InFlightBuffers | undefined;
 
   constructor(origin: CallOrigin, checked: CheckedCollective, meeting: Meeting) {
     super(origin, meeting.sequence);
     this.checked = checked;
+    this.memoryUse = memoryUseOf(checked);
     this.meeting = meeting;
   }
 
@@ -36,10 +38,6 @@ export class CollectiveInFlight extends MockCall {
 
   override corrupt(flip: (buffer: HostBuffer) => HostBuffer): void {
     if (this.checked.send !== undefined) this.#corrupted = flip(this.checked.send);
-  }
-
-  override get memoryUse(): MemoryUse {
-    return memoryUseOf(this.checked);
   }
 
   override progress(): void {

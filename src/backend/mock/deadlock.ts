@@ -60,9 +60,24 @@ function canComplete(call: MockCall, canGoOn: ReadonlySet<MockRank>, completable
 function deadlockMessage(stuck: readonly MockRank[], calls: readonly MockCall[]): string {
   const missing = new Set(calls.flatMap(missingMembers));
   const gone = [...missing].filter((rank) => rank.isFinished);
-  const lines = calls.map((call) => `  rank ${call.owner.globalRank} waits in ${call.title}, ${describeWait(call)}`);
   const goneLines = gone.map((rank) => `  rank ${rank.globalRank} ${describeReturn(rank)}`);
-  return [headline(stuck, gone, calls), ...lines, ...goneLines, advice(gone, calls)].join('\n');
+  const hasSubgroup = calls.some((call) => call.group !== call.group.world.root);
+  const legend = hasSubgroup ? ['Inside a call ranks are those of its group, elsewhere those of the world.'] : [];
+  return [headline(stuck, gone, calls), ...stuck.flatMap(waitLines), ...goneLines, ...legend, advice(gone, calls)].join(
+    '\n',
+  );
+}
+
+/** More calls of one rank than this are only counted. */
+const MAX_LINES_PER_RANK = 4;
+
+function waitLines(rank: MockRank): string[] {
+  const calls = awaitedCalls(rank);
+  const lines = calls.slice(0, MAX_LINES_PER_RANK).map((call) => `in ${call.title}, ${describeWait(call)}`);
+  const numMore = calls.length - lines.length;
+  return [...lines, ...(numMore > 0 ? [`in ${numMore} more`] : [])].map(
+    (line) => `  rank ${rank.globalRank} waits ${line}`,
+  );
 }
 
 function headline(stuck: readonly MockRank[], gone: readonly MockRank[], calls: readonly MockCall[]): string {

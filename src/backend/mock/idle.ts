@@ -56,12 +56,12 @@ export class IdleWatch {
   /** Ranks wait for a timer, for I/O, or (on the virtual clock) for time to pass. */
   #waitForOutside(): void {
     const { clock, ranks } = this.#world;
-    const isClockVirtual = clock instanceof VirtualClock && clock.hasTimers;
+    const isTimeWanted = clock instanceof VirtualClock && clock.isWaitedFor;
     const isAnyLive = ranks.some((rank) => this.#world.hasLiveResources(rank));
-    if (isClockVirtual && !isAnyLive) {
+    if (isTimeWanted && !isAnyLive) {
       clock.advance();
       this.noteChange();
-    } else if (isAnyLive && (isClockVirtual || waitingRanks(this.#world).length > 0)) {
+    } else if (isAnyLive && (isTimeWanted || waitingRanks(this.#world).length > 0)) {
       this.#pollLater();
     }
   }

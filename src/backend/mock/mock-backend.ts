@@ -24,15 +24,15 @@ import { checkBatch, checkPointToPoint, type CheckedPointToPoint } from '../chec
 import { Ledger, type LedgerRecord } from '../ledger';
 import { memoryUseOf as memoryUseOfCollective, type CollectiveInFlight } from './collective';
 import { refuseMemoryInUse, type MemoryUse } from './memory-in-use';
-import { memoryUseOf as memoryUseOfPointToPoint } from './point-to-point';
 import type { CallOrigin } from './mock-call';
 import type { MockGroup } from './mock-group';
 import { parseMockOptions, type MockOptions } from './mock-options';
 import type { MockRank } from './mock-rank';
-import { describeStanding } from './standing';
-import { runAsRank } from './run-as-rank';
 import { MockWorld } from './mock-world';
+import { memoryUseOf as memoryUseOfPointToPoint } from './point-to-point';
+import { runAsRank } from './run-as-rank';
 import { CallSite } from './source-line';
+import { describeStanding } from './standing';
 
 const CAPABILITIES: BackendCapabilities = {
   devices: ['cpu'],
@@ -76,13 +76,13 @@ export class MockBackend implements Backend {
         `MockBackend.createWorld: expected a whole number of ranks from 1, got ${String(size)}.`,
       );
     }
-    const { root } = new MockWorld(size, parseMockOptions(options, 'MockBackend.createWorld'));
+    const { root } = new MockWorld(size, parseMockOptions(size, options, 'MockBackend.createWorld'));
     return Array.from({ length: size }, (_unused, rank) => new MockBackend(root, rank));
   }
 
   /** A world of one rank. */
   static single(options?: MockOptions): MockBackend {
-    const { root } = new MockWorld(1, parseMockOptions(options, 'MockBackend.single'));
+    const { root } = new MockWorld(1, parseMockOptions(1, options, 'MockBackend.single'));
     return new MockBackend(root, 0);
   }
 
@@ -158,7 +158,7 @@ export class MockBackend implements Backend {
     if (group === undefined || rank < 0) return undefined;
     const child = new MockBackend(group, rank);
     this.#children.add(child);
-    this.#member.openGroups.add(child);
+    if (this.#member.isRunning) this.#member.openGroups.add(child);
     return child;
   }
 
@@ -176,10 +176,7 @@ export class MockBackend implements Backend {
   }
 
   async close(): Promise<void> {
-    for (const child of this.#children) await child.close();
-    this.#children.clear();
-    this.#group.close(this.rank);
-    this.#member.openGroups.delete(this);
+    this.#closeNow();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -218,6 +215,13 @@ export class MockBackend implements Backend {
     return runAsRank(this.#group.world, this.#member, () => fn(this));
   }
 
+  #closeNow(): void {
+    for (const child of this.#children) child.#closeNow();
+    this.#children.clear();
+    this.#group.close(this.rank);
+    this.#member.openGroups.delete(this);
+  }
+
   #collective(op: CallOp, check: (caller: Caller) => CheckedCollective): Work {
     try {
       return this.#startCollective(op, check).work;
@@ -247,8 +251,9 @@ export class MockBackend implements Backend {
 
   #refused(op: CallOp, error: Error): Work {
     const work = Work.failed(this.#info(op), error);
-    if (this.#group.world.isChecking)
+    if (this.#group.world.isChecking && this.#member.isRunning) {
       this.#member.unawaited.add({ work, title: `${op}, which was refused: ${error.message}` });
+    }
     return work;
   }
 

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { DEFAULT_TIMEOUT_MS } from '../../core/deadline';
+import { InvalidArgumentError } from '../../core/errors';
 import { parseOptions } from '../../core/options';
 import { COLLECTIVE_OPS, POINT_TO_POINT_OPS, type CallOp } from '../call';
 
@@ -18,7 +19,7 @@ export interface Fault {
   readonly call: number;
   /** Count only calls of this op. */
   readonly op?: CallOp | undefined;
-  /** Of a delay. */
+  /** Of a delay, which needs it. */
   readonly delayMs?: number | undefined;
 }
 
@@ -45,13 +46,18 @@ export interface MockOptions {
   readonly sourceLines?: boolean | undefined;
 }
 
-const faultSchema = z.strictObject({
-  kind: z.enum(['crash', 'hang', 'delay', 'corrupt']),
-  rank: z.int().nonnegative(),
-  call: z.int().nonnegative(),
-  op: z.enum([...COLLECTIVE_OPS, ...POINT_TO_POINT_OPS]).optional(),
-  delayMs: z.number().nonnegative().optional(),
-});
+const faultSchema = z
+  .strictObject({
+    kind: z.enum(['crash', 'hang', 'delay', 'corrupt']),
+    rank: z.int().nonnegative(),
+    call: z.int().nonnegative(),
+    op: z.enum([...COLLECTIVE_OPS, ...POINT_TO_POINT_OPS]).optional(),
+    delayMs: z.number().nonnegative().optional(),
+  })
+  .refine(({ kind, delayMs }) => (kind === 'delay') === (delayMs !== undefined), {
+    message: 'a delay, and only a delay, has delayMs',
+    path: ['delayMs'],
+  });
 
 /** Private to the mock and to what wraps it; users see MockOptions. */
 export const mockOptionsSchema = z.strictObject({
@@ -68,7 +74,12 @@ export const mockOptionsSchema = z.strictObject({
 /** The options with defaults filled in. */
 export type ParsedMockOptions = z.output<typeof mockOptionsSchema>;
 
-/** @throws InvalidArgumentError that names wrong paths and unknown keys */
-export function parseMockOptions(options: MockOptions | undefined, what: string): ParsedMockOptions {
-  return parseOptions(mockOptionsSchema, options, what);
+/** @throws InvalidArgumentError that names wrong paths and unknown keys, or a fault of a rank that is not there */
+export function parseMockOptions(size: number, options: MockOptions | undefined, what: string): ParsedMockOptions {
+  const parsed = parseOptions(mockOptionsSchema, options, what);
+  const stray = parsed.faults.findIndex((fault) => fault.rank >= size);
+  if (stray < 0) return parsed;
+  throw new InvalidArgumentError(
+    `${what}: options.faults.${stray}.rank: expected a rank of the world, 0 to ${size - 1}, got ${parsed.faults[stray]?.rank}.`,
+  );
 }

@@ -63,7 +63,7 @@ export class MockWorld {
     owner.calls.add(call);
     owner.latestCall = call;
     owner.numCalls += 1;
-    if (this.isChecking) owner.unawaited.add(call);
+    if (this.isChecking && owner.isRunning) owner.unawaited.add(call);
     this.noteChange();
     if (fault === undefined) this.#arrive(call, arrive);
     else this.#strike(fault, call, arrive);

@@ -25,7 +25,7 @@ export class Transfer {
     this.data = data;
   }
 
-  get contribution(): HostBuffer {
+  get #contribution(): HostBuffer {
     return this.corrupted ?? this.#buffers?.contribution ?? this.data;
   }
 
@@ -43,28 +43,34 @@ export class Transfer {
     });
   }
 
-  findChange(): BufferChange | undefined {
-    return this.#buffers?.findChange();
+  /** Both sides are there: copy, unless a side has changed its buffer; its call then says so when all parts are done. */
+  static move(send: Transfer, recv: Transfer): void {
+    send.owner.change ??= send.#buffers?.findChange();
+    const recvChange = recv.#buffers?.findChange();
+    recv.owner.change ??= recvChange;
+    if (recvChange === undefined) copyBuffer(recv.data, send.#contribution);
+    for (const side of [send, recv]) {
+      side.isDone = true;
+      side.#buffers?.release();
+      side.#buffers = undefined;
+    }
   }
 
   restore(): void {
     this.#buffers?.restore();
   }
-
-  release(): void {
-    this.#buffers?.release();
-    this.#buffers = undefined;
-  }
 }
 
 /** A send, a receive, or a batch of them. */
 export class PointToPointInFlight extends MockCall {
-  readonly checked: CheckedPointToPoint;
   readonly transfers: readonly Transfer[];
+  override readonly memoryUse: MemoryUse;
+  /** The first buffer that its caller changed, if any. */
+  change: BufferChange | undefined;
 
   constructor(origin: CallOrigin, checked: CheckedPointToPoint) {
     super(origin, undefined);
-    this.checked = checked;
+    this.memoryUse = memoryUseOf(checked);
     this.transfers = checked.parts.map((part) => new Transfer(this, part.call, part.data));
   }
 
@@ -89,10 +95,6 @@ export class PointToPointInFlight extends MockCall {
     }
   }
 
-  override get memoryUse(): MemoryUse {
-    return memoryUseOf(this.checked);
-  }
-
   override progress(): void {
     for (const transfer of this.transfers) moveIfReady(transfer);
     this.finishIfDone();
@@ -103,7 +105,12 @@ export class PointToPointInFlight extends MockCall {
     if (this.isComplete || !this.transfers.every((transfer) => transfer.isDone)) return;
     if (!this.group.world.order.isNext(this)) return; // an empty batch has no partner that would have to wait for it
     this.isComplete = true;
-    this.group.world.schedule.deliver(() => this.complete());
+    this.group.world.schedule.deliver(() => this.#deliver());
+  }
+
+  #deliver(): void {
+    if (this.change === undefined) this.complete();
+    else this.failAsIs(this.group.changedBufferError(this, this.change));
   }
 
   protected override restoreBuffers(): void {
@@ -128,10 +135,8 @@ export class PointToPointQueues {
   }
 
   arrive(call: PointToPointInFlight): void {
-    for (const transfer of call.transfers) {
-      if (call.isSettled) return;
-      this.#match(transfer);
-    }
+    for (const transfer of call.transfers) if (!call.isSettled) this.#match(transfer);
+    if (call.isSettled) return;
     call.progress();
     for (const transfer of call.transfers) if (!transfer.isDone) transfer.hold();
   }
@@ -191,20 +196,8 @@ function moveIfReady(transfer: Transfer): void {
   if (partner === undefined || transfer.isDone || owner.isSettled || partner.owner.isSettled) return;
   const { world } = owner.group;
   if (!world.order.isNext(owner) || !world.order.isNext(partner.owner)) return;
-  transfer.isDone = true;
-  partner.isDone = true;
   const [send, recv] = transfer.call.op === 'send' ? [transfer, partner] : [partner, transfer];
-  const isSendGood = failIfChanged(send);
-  const isRecvGood = failIfChanged(recv);
-  if (isRecvGood) copyBuffer(recv.data, send.contribution);
-  send.release();
-  recv.release();
-  if (isSendGood) send.owner.finishIfDone();
-  if (isRecvGood) recv.owner.finishIfDone();
-}
-
-function failIfChanged(transfer: Transfer): boolean {
-  const change = transfer.findChange();
-  if (change !== undefined) transfer.owner.failAsIs(transfer.owner.group.changedBufferError(transfer.owner, change));
-  return change === undefined;
+  Transfer.move(send, recv);
+  send.owner.finishIfDone();
+  recv.owner.finishIfDone();
 }

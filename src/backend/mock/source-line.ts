@@ -21,13 +21,16 @@ export class CallSite {
     return callSite;
   }
 
-  /** As `src/train.ts:12:5`; undefined where no frame of the user's is near. */
+  /** As `src/train.ts:12:5`; our own outermost frame, as `lockstep/ddp/ddp.ts:9:3`, where no frame of the user's is near. */
   get sourceLine(): string | undefined {
+    let outermost: string | undefined;
     for (const frame of (this.stack ?? '').split('\n').slice(1)) {
       const place = placeOf(frame);
-      if (place !== undefined && !isOurs(place)) return shorten(place);
+      if (place === undefined || isNodes(place)) continue;
+      if (!place.startsWith(LIBRARY_ROOT)) return shorten(place);
+      outermost = `lockstep/${place.slice(LIBRARY_ROOT.length)}`;
     }
-    return undefined;
+    return outermost;
   }
 }
 
@@ -37,8 +40,8 @@ function placeOf(frame: string): string | undefined {
   return match?.[1]?.replace(/^file:\/\//, '');
 }
 
-function isOurs(place: string): boolean {
-  return place.startsWith(LIBRARY_ROOT) || place.startsWith('node:') || place.startsWith('internal/');
+function isNodes(place: string): boolean {
+  return place.startsWith('node:') || place.startsWith('internal/');
 }
 
 function shorten(place: string): string {

@@ -6,6 +6,8 @@ interface VirtualTimer {
   readonly callback: () => void;
   /** The rank that sleeps on it, if it was set inside `run`. */
   readonly owner: MockRank | undefined;
+  /** Somebody waits for it; otherwise it fires in passing, when time moves for another. */
+  readonly isWanted: boolean;
 }
 
 /** Time that stands still while any rank can go on, and then jumps to the next timer. Starts at 0. */
@@ -20,17 +22,19 @@ export class VirtualClock implements Clock {
     this.#onChange = onChange;
   }
 
-  get hasTimers(): boolean {
-    return this.#timers.length > 0;
+  /** True if somebody waits for time to pass. */
+  get isWaitedFor(): boolean {
+    return this.#timers.some((timer) => timer.isWanted);
   }
 
   now(): number {
     return this.#nowMs;
   }
 
-  schedule(callback: () => void, delayMs: number): Timer {
+  schedule(callback: () => void, delayMs: number, keepAlive = false): Timer {
     const owner = mockRankKey.get();
-    const timer: VirtualTimer = { dueMs: this.#nowMs + Math.max(0, delayMs), callback, owner };
+    const dueMs = this.#nowMs + Math.max(0, delayMs);
+    const timer: VirtualTimer = { dueMs, callback, owner, isWanted: keepAlive };
     const after = this.#timers.findIndex((other) => other.dueMs > timer.dueMs);
     this.#timers.splice(after < 0 ? this.#timers.length : after, 0, timer);
     if (owner !== undefined) owner.numSleeps += 1;

@@ -1,6 +1,7 @@
 import type { Backend } from '../../../src/backend/backend';
 import { type DType, viewBuffer } from '../../../src/core/dtype';
 import { filled, untouched } from '../../helpers/fill';
+import { scribble } from '../program';
 import { toWireBuffer, type WireBuffer } from '../wire-buffer';
 import type { Held } from './reductions';
 
@@ -40,6 +41,7 @@ export const movementPrograms = {
       const data = filled(dtype, count, backend.worldSize, backend.rank);
       await backend.broadcast(data, root);
       results.push(toWireBuffer(data));
+      scribble(data);
     }
     return results;
   },
@@ -56,6 +58,7 @@ export const movementPrograms = {
       const send = inPlace ? slice : own;
       await backend.allGather(send, recv, counts === undefined ? undefined : { counts });
       results.push({ send: toWireBuffer(send), recv: toWireBuffer(recv) });
+      scribble(send, recv);
     }
     return results;
   },
@@ -71,6 +74,7 @@ export const movementPrograms = {
       const send = inPlace ? (slice ?? own) : own;
       await backend.gather(send, recv, root);
       results.push({ send: toWireBuffer(send), recv: recv === undefined ? null : toWireBuffer(recv) });
+      scribble(send, recv);
     }
     return results;
   },
@@ -87,6 +91,7 @@ export const movementPrograms = {
       const recv = slice ?? untouched(dtype, count);
       await backend.scatter(send, recv, root);
       results.push({ recv: toWireBuffer(recv), send: send === undefined ? null : toWireBuffer(send) });
+      scribble(send, recv);
     }
     return results;
   },
@@ -104,6 +109,7 @@ export const movementPrograms = {
       const recv = untouched(dtype, recvLength);
       await backend.allToAll(send, recv, parts === undefined ? undefined : { sendCounts, recvCounts });
       results.push({ send: toWireBuffer(send), recv: toWireBuffer(recv) });
+      scribble(send, recv);
     }
     return results;
   },

@@ -1,7 +1,7 @@
 import type { Backend, P2pOp } from '../../../src/backend/backend';
 import type { DType } from '../../../src/core/dtype';
 import { filled, untouched } from '../../helpers/fill';
-import { endingOf, leave, type Ending } from '../program';
+import { endingOf, leave, scribble, type Ending } from '../program';
 import { toWireBuffer, type WireBuffer } from '../wire-buffer';
 
 /** A message of one element. */
@@ -26,6 +26,7 @@ export const pointToPointPrograms = {
       if (backend.rank === 0) await backend.send(data, 1);
       if (backend.rank === 1) await backend.recv(data, 0);
       buffers.push(toWireBuffer(data));
+      scribble(data);
     }
     return buffers;
   },

@@ -2,6 +2,7 @@ import type { Backend } from '../../../src/backend/backend';
 import { type DType, viewBuffer } from '../../../src/core/dtype';
 import type { ReduceOp } from '../../../src/core/reduce-op';
 import { type Fill, filled, untouched } from '../../helpers/fill';
+import { scribble } from '../program';
 import { fromWireBuffer, toWireBuffer, type WireBuffer } from '../wire-buffer';
 
 export interface ReductionCase {
@@ -36,6 +37,7 @@ export const reductionPrograms = {
       const data = filled(dtype, count, backend.worldSize, backend.rank, fill);
       await backend.allReduce(data, op);
       results.push(toWireBuffer(data));
+      scribble(data);
     }
     return results;
   },
@@ -50,6 +52,7 @@ export const reductionPrograms = {
       const data = fromWireBuffer(inputs[backend.rank] as WireBuffer);
       await backend.allReduce(data, op);
       results.push(toWireBuffer(data));
+      scribble(data);
     }
     return results;
   },
@@ -61,6 +64,7 @@ export const reductionPrograms = {
       const recv = backend.rank !== root ? undefined : inPlace ? send : untouched(dtype, count);
       await backend.reduce(send, recv, root, op);
       results.push({ send: toWireBuffer(send), recv: recv === undefined ? null : toWireBuffer(recv) });
+      scribble(send, recv);
     }
     return results;
   },
@@ -82,6 +86,7 @@ export const reductionPrograms = {
       const recv = inPlace ? viewBuffer(send, start, own) : untouched(dtype, own);
       await backend.reduceScatter(send, recv, op, counts === undefined ? undefined : { counts });
       results.push({ send: toWireBuffer(send), recv: toWireBuffer(recv) });
+      scribble(send, recv);
     }
     return results;
   },

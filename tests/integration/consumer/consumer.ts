@@ -18,7 +18,7 @@ import {
   Sequential,
   Tensor,
   TensorDataset,
-  World,
+  type World,
   allReduceSum,
   clipGradNorm,
   crossEntropy,
@@ -50,7 +50,10 @@ async function train(world: World): Promise<number> {
   ddp.registerCommHook(hook);
   const optimizer = new AdamW(ddp.parameters(), { lr: 1e-3 });
   const scheduler = new CosineWithWarmup(optimizer, { warmupSteps: 1, totalSteps: 4 });
-  const data = new TensorDataset([Tensor.rand([4, 2], { generator: new Generator(1) }), Tensor.from(new Int32Array(4))]);
+  const data = new TensorDataset([
+    Tensor.rand([4, 2], { generator: new Generator(1) }),
+    Tensor.from(new Int32Array(4)),
+  ]);
   const sampler = new DistributedSampler(data.length, { worldSize: world.worldSize, rank: world.rank });
   for await (const [x, labels] of new DataLoader(data, { batchSize: 2, sampler })) {
     const loss = crossEntropy(await ddp.forward(x, 2), labels);

@@ -142,6 +142,16 @@ describe('options of a world', () => {
       () => MockBackend.createWorld(2, { faults: [{ kind: 'explode', rank: 0, call: 0 } as never] }),
       /options\.faults\.0\.kind/,
     ],
+    [
+      'a fault of a rank that is not there',
+      () => MockBackend.createWorld(2, { faults: [{ kind: 'hang', rank: 2, call: 0 }] }),
+      /options\.faults\.0\.rank: expected a rank of the world, 0 to 1, got 2/,
+    ],
+    [
+      'a delay of unknown length',
+      () => MockBackend.createWorld(2, { faults: [{ kind: 'delay', rank: 0, call: 0 }] }),
+      /options\.faults\.0\.delayMs: a delay, and only a delay, has delayMs/,
+    ],
     ['a bad timeout', () => MockBackend.single({ timeoutMs: -1 }), /single: options\.timeoutMs/],
   ])('%s: refused, naming the path', (_what, make, message) => {
     expect(make).toThrow(

@@ -281,3 +281,34 @@ describe('when a rank returns', () => {
     expect(errors).toEqual([undefined]);
   });
 });
+
+describe('in a batch', () => {
+  test('a changed part fails the call of its owner when all parts have moved; the peers are served', async () => {
+    const [a, b, c] = MockBackend.createWorld(3) as [MockBackend, MockBackend, MockBackend];
+    const [toB, toC] = [floats(1), floats(2)];
+    const batch = a.batch([
+      { op: 'send', data: toB, peer: 1 },
+      { op: 'send', data: toC, peer: 2 },
+    ]);
+    toB[0] = 9;
+    const received = [floats(0), floats(0)] as const;
+    await b.recv(received[0], 0);
+    await c.recv(received[1], 0);
+    expect((await failureOf(batch)).message).toMatch(/batch\(send\(.*on rank 0: its buffer was changed.*element 0/);
+    expect(received.map(([value]) => value)).toEqual([1, 2]);
+  });
+
+  test('a mismatch leaves the buffers of both sides as they were', async () => {
+    const [a, b] = MockBackend.createWorld(2) as [MockBackend, MockBackend];
+    const [sent, into, other] = [floats(1), floats(5, 6), floats(7)];
+    const send = failureOf(a.send(sent, 1));
+    const batch = failureOf(
+      b.batch([
+        { op: 'recv', data: other, peer: 0, tag: 4 },
+        { op: 'recv', data: into, peer: 0 },
+      ]),
+    );
+    expect(names([await send, await batch])).toEqual(['CollectiveMismatchError', 'CollectiveMismatchError']);
+    expect([...sent, ...into, ...other]).toEqual([1, 5, 6, 7]);
+  });
+});

@@ -113,3 +113,16 @@ test('a sleep on the real clock takes its time', async () => {
   });
   expect(elapsedMs).toBeGreaterThanOrEqual(19);
 });
+
+test('time does not move for calls that nobody awaits', async () => {
+  const [first, second] = MockBackend.createWorld(2, { ...virtual, timeoutMs: 1000 }) as [MockBackend, MockBackend];
+  const work = first.barrier();
+  for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+  expect(first.clock.now()).toBe(0);
+  await second.barrier();
+  expect(work.isCompleted).toBe(true);
+  const late = first.barrier({ timeoutMs: 10 });
+  await second.sleep(20);
+  expect(late.isCompleted).toBe(true); // its deadline passed meanwhile
+  expect((await failureOf(late)).name).toBe('CollectiveTimeoutError');
+});

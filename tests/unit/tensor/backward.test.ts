@@ -18,6 +18,16 @@ describe('gradients', () => {
     expect(x.grad?.toArray()).toEqual([7]);
   });
 
+  test('of several uses of a result are summed before they go on', async () => {
+    const x = leaf([3]);
+    const y = x.mul(2);
+    await y
+      .add(y.mul(10))
+      .add(y.mul(y.mul(100)).mul(0))
+      .backward();
+    expect(x.grad?.toArray()).toEqual([22]);
+  });
+
   test('of several backwards are summed into the same gradient', async () => {
     const x = leaf([2]);
     await x.mul(3).backward();

@@ -1,0 +1,1 @@
+export default { test: { include: ['matchers.vitest.ts'] } };
