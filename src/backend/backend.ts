@@ -30,6 +30,11 @@ export interface BackendCapabilities {
 export interface CallOptions {
   /** Milliseconds for the whole call; default: the group's. */
   readonly timeoutMs?: number | undefined;
+  /**
+   * Shape of the tensor that this rank passes to a collective. Ranks must agree on it as on everything else: [2, 3] on one
+   * and [3, 2] on another is a mismatch, though the counts are the same. One dimension says no more than the count.
+   */
+  readonly shape?: readonly number[] | undefined;
 }
 
 /** Unequal parts: `counts[r]` elements belong to rank r. Every rank passes the same list. */

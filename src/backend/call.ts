@@ -35,6 +35,8 @@ export interface CollectiveCall {
   readonly dtype?: DType | undefined;
   /** Elements per rank: one number where all ranks have as many, else a list by rank. */
   readonly counts?: number | readonly number[] | undefined;
+  /** Of the tensor that each rank passes, where it has more than one dimension. */
+  readonly shape?: readonly number[] | undefined;
   /** Source or destination, as a rank of the group. */
   readonly root?: number | undefined;
   /** The ranks that a split takes. */
@@ -61,6 +63,7 @@ export function isSameCollective(a: CollectiveCall, b: CollectiveCall): boolean 
     a.reduceOp === b.reduceOp &&
     a.root === b.root &&
     isSameCounts(a.counts, b.counts) &&
+    isSameCounts(a.shape, b.shape) &&
     isSameCounts(a.ranks, b.ranks)
   );
 }
@@ -96,7 +99,7 @@ export function describeCollective(call: CollectiveCall): string {
 }
 
 function describeData(call: CollectiveCall): string | undefined {
-  const { op, dtype, counts, ranks, sendCounts, recvCounts } = call;
+  const { op, dtype, counts, shape, ranks, sendCounts, recvCounts } = call;
   if (ranks !== undefined) return `[${ranks.join(', ')}]`;
   if (dtype === undefined) return undefined;
   if (sendCounts !== undefined && recvCounts !== undefined) {
@@ -104,7 +107,8 @@ function describeData(call: CollectiveCall): string | undefined {
   }
   if (typeof counts === 'object') return `${dtype}, counts [${counts.join(', ')}]`;
   const isPerRank = op === 'allGather' || op === 'reduceScatter' || op === 'gather' || op === 'scatter';
-  return `${dtype}[${String(counts)}]${isPerRank ? ' per rank' : ''}`;
+  const extent = shape === undefined ? String(counts) : shape.join(', ');
+  return `${dtype}[${extent}]${isPerRank ? ' per rank' : ''}`;
 }
 
 function describeRoot(call: CollectiveCall): string | undefined {

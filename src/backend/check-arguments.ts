@@ -118,8 +118,9 @@ export function overlapStart(a: HostBuffer, b: HostBuffer): number | undefined {
 }
 
 export const CALL_OPTIONS = ['timeoutMs'] as const;
-export const COUNTS_OPTIONS = ['timeoutMs', 'counts'] as const;
-export const ALL_TO_ALL_OPTIONS = ['timeoutMs', 'sendCounts', 'recvCounts'] as const;
+export const TENSOR_OPTIONS = ['timeoutMs', 'shape'] as const;
+export const COUNTS_OPTIONS = ['timeoutMs', 'shape', 'counts'] as const;
+export const ALL_TO_ALL_OPTIONS = ['timeoutMs', 'shape', 'sendCounts', 'recvCounts'] as const;
 
 /** The timeout of a call. By hand, not by a schema: this runs on every call. */
 export function checkOptions(caller: Caller, options: CallOptions | undefined, known: readonly string[]): number {
@@ -132,6 +133,16 @@ export function checkOptions(caller: Caller, options: CallOptions | undefined, k
     throw new InvalidArgumentError(`options: unknown key '${key}'. Known options: ${known.join(', ')}.`);
   }
   return checkTimeout(options.timeoutMs, caller.timeoutMs);
+}
+
+/** The shape given for a call's tensor, for its fingerprint; undefined where the count says as much. */
+export function checkShape(options: CallOptions | undefined): readonly number[] | undefined {
+  const shape = options?.shape;
+  if (shape === undefined) return undefined;
+  if (!Array.isArray(shape) || !shape.every((extent) => Number.isSafeInteger(extent) && extent >= 0)) {
+    throw new InvalidArgumentError(`shape: expected a list of whole numbers, got ${describeList(shape)}.`);
+  }
+  return shape.length > 1 ? shape : undefined;
 }
 
 export function describeList(value: unknown): string {

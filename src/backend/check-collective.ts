@@ -12,6 +12,7 @@ import {
   ALL_TO_ALL_OPTIONS,
   CALL_OPTIONS,
   COUNTS_OPTIONS,
+  TENSOR_OPTIONS,
   checkBuffer,
   checkCounts,
   checkLength,
@@ -21,6 +22,7 @@ import {
   checkOverlap,
   checkParts,
   checkRank,
+  checkShape,
   describeList,
   describeTotal,
   overlapStart,
@@ -46,8 +48,13 @@ export function checkAllReduce(
 ): CheckedCollective {
   const dtype = checkBuffer(caller, data, 'data');
   const reduceOp = checkOp(caller, op, dtype);
-  const timeoutMs = checkOptions(caller, options, CALL_OPTIONS);
-  return { call: { op: 'allReduce', reduceOp, dtype, counts: data.length }, send: data, recv: data, timeoutMs };
+  const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
+  return {
+    call: { op: 'allReduce', reduceOp, dtype, counts: data.length, shape: checkShape(options) },
+    send: data,
+    recv: data,
+    timeoutMs,
+  };
 }
 
 export function checkBroadcast(
@@ -58,10 +65,10 @@ export function checkBroadcast(
 ): CheckedCollective {
   const dtype = checkBuffer(caller, data, 'data');
   const root = checkRank(caller, src, 'src');
-  const timeoutMs = checkOptions(caller, options, CALL_OPTIONS);
+  const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
   const isSource = caller.rank === root;
   return {
-    call: { op: 'broadcast', dtype, counts: data.length, root },
+    call: { op: 'broadcast', dtype, counts: data.length, root, shape: checkShape(options) },
     send: isSource ? data : undefined,
     recv: isSource ? undefined : data,
     timeoutMs,
@@ -81,7 +88,7 @@ export function checkAllGather(
   checkLength(send, partLength(counts, caller.rank), 'send', `counts[${caller.rank}]`);
   checkLength(recv, totalLength(counts, caller.size), 'recv', describeTotal(counts, caller.size));
   checkOverlap(caller, 'send', send, 'recv', recv, partStart(counts, caller.rank));
-  return { call: { op: 'allGather', dtype, counts }, send, recv, timeoutMs };
+  return { call: { op: 'allGather', dtype, counts, shape: checkShape(options) }, send, recv, timeoutMs };
 }
 
 export function checkReduceScatter(
@@ -99,7 +106,7 @@ export function checkReduceScatter(
   checkLength(recv, partLength(counts, caller.rank), 'recv', `counts[${caller.rank}]`);
   checkLength(send, totalLength(counts, caller.size), 'send', describeTotal(counts, caller.size));
   checkOverlap(caller, 'recv', recv, 'send', send, partStart(counts, caller.rank));
-  return { call: { op: 'reduceScatter', reduceOp, dtype, counts }, send, recv, timeoutMs };
+  return { call: { op: 'reduceScatter', reduceOp, dtype, counts, shape: checkShape(options) }, send, recv, timeoutMs };
 }
 
 export function checkReduce(
@@ -113,14 +120,19 @@ export function checkReduce(
   const dtype = checkBuffer(caller, send, 'send');
   const root = checkRank(caller, dst, 'dst');
   const reduceOp = checkOp(caller, op, dtype);
-  const timeoutMs = checkOptions(caller, options, CALL_OPTIONS);
+  const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
   const output = checkOnlyOn(caller, root, recv, 'recv', 'dst');
   if (output !== undefined) {
     checkBuffer(caller, output, 'recv', dtype);
     checkLength(output, send.length, 'recv', 'the length of send');
     checkOverlap(caller, 'recv', output, 'send', send, 0);
   }
-  return { call: { op: 'reduce', reduceOp, dtype, counts: send.length, root }, send, recv: output, timeoutMs };
+  return {
+    call: { op: 'reduce', reduceOp, dtype, counts: send.length, root, shape: checkShape(options) },
+    send,
+    recv: output,
+    timeoutMs,
+  };
 }
 
 export function checkGather(
@@ -132,14 +144,19 @@ export function checkGather(
 ): CheckedCollective {
   const dtype = checkBuffer(caller, send, 'send');
   const root = checkRank(caller, dst, 'dst');
-  const timeoutMs = checkOptions(caller, options, CALL_OPTIONS);
+  const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
   const output = checkOnlyOn(caller, root, recv, 'recv', 'dst');
   if (output !== undefined) {
     checkBuffer(caller, output, 'recv', dtype);
     checkLength(output, totalLength(send.length, caller.size), 'recv', describeTotal(send.length, caller.size));
     checkOverlap(caller, 'send', send, 'recv', output, partStart(send.length, caller.rank));
   }
-  return { call: { op: 'gather', dtype, counts: send.length, root }, send, recv: output, timeoutMs };
+  return {
+    call: { op: 'gather', dtype, counts: send.length, root, shape: checkShape(options) },
+    send,
+    recv: output,
+    timeoutMs,
+  };
 }
 
 export function checkScatter(
@@ -151,14 +168,19 @@ export function checkScatter(
 ): CheckedCollective {
   const dtype = checkBuffer(caller, recv, 'recv');
   const root = checkRank(caller, src, 'src');
-  const timeoutMs = checkOptions(caller, options, CALL_OPTIONS);
+  const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
   const input = checkOnlyOn(caller, root, send, 'send', 'src');
   if (input !== undefined) {
     checkBuffer(caller, input, 'send', dtype);
     checkLength(input, totalLength(recv.length, caller.size), 'send', describeTotal(recv.length, caller.size));
     checkOverlap(caller, 'recv', recv, 'send', input, partStart(recv.length, caller.rank));
   }
-  return { call: { op: 'scatter', dtype, counts: recv.length, root }, send: input, recv, timeoutMs };
+  return {
+    call: { op: 'scatter', dtype, counts: recv.length, root, shape: checkShape(options) },
+    send: input,
+    recv,
+    timeoutMs,
+  };
 }
 
 export function checkAllToAll(
@@ -184,7 +206,7 @@ export function checkAllToAll(
     );
   }
   return {
-    call: { op: 'allToAll', dtype, sendCounts, recvCounts },
+    call: { op: 'allToAll', dtype, sendCounts, recvCounts, shape: checkShape(options) },
     send: front(send, sendCounts),
     recv: front(recv, recvCounts),
     timeoutMs,

@@ -33,33 +33,47 @@ export function bufferForCall(tensor: Tensor, place: CallPlace): HostBuffer {
   return tensor.storage.buffer;
 }
 
+/** The same for a call that writes into the tensor: a backward that has saved its old values must not use the new ones. */
+function bufferToChange(tensor: Tensor, place: CallPlace): HostBuffer {
+  const buffer = bufferForCall(tensor, place);
+  if (place.size > 1) tensor.storage.markChanged();
+  return buffer;
+}
+
+/** The ranks' tensors must have one shape, not just as many elements: it is part of what the backend compares. */
+function withShape(tensor: Tensor, options: CallOptions): CallOptions {
+  return tensor.shape.length > 1 ? { ...options, shape: tensor.shape } : options;
+}
+
 export function allReduce(channel: GroupChannel, tensor: Tensor, op: ReduceOp, options: CallOptions): Work {
   return channel.launch('allReduce', () => {
-    const data = bufferForCall(tensor, channel.place('allReduce'));
+    const data = bufferToChange(tensor, channel.place('allReduce'));
     return channel.watch(
       { op: 'allReduce', dtype: tensor.dtype, counts: data.length },
-      channel.backend.allReduce(data, op, options),
+      channel.backend.allReduce(data, op, withShape(tensor, options)),
     );
   });
 }
 
 export function broadcast(channel: GroupChannel, tensor: Tensor, src: number, options: CallOptions): Work {
   return channel.launch('broadcast', () => {
-    const data = bufferForCall(tensor, channel.place('broadcast'));
+    const place = channel.place('broadcast');
+    const data = channel.rank === src ? bufferForCall(tensor, place) : bufferToChange(tensor, place);
     return channel.watch(
       { op: 'broadcast', dtype: tensor.dtype, counts: data.length, root: src },
-      channel.backend.broadcast(data, src, options),
+      channel.backend.broadcast(data, src, withShape(tensor, options)),
     );
   });
 }
 
 export function reduce(channel: GroupChannel, tensor: Tensor, dst: number, op: ReduceOp, options: CallOptions): Work {
   return channel.launch('reduce', () => {
-    const data = bufferForCall(tensor, channel.place('reduce'));
+    const place = channel.place('reduce');
+    const data = channel.rank === dst ? bufferToChange(tensor, place) : bufferForCall(tensor, place);
     const result = channel.rank === dst ? data : undefined;
     return channel.watch(
       { op: 'reduce', dtype: tensor.dtype, counts: data.length, root: dst },
-      channel.backend.reduce(data, result, dst, op, options),
+      channel.backend.reduce(data, result, dst, op, withShape(tensor, options)),
     );
   });
 }
@@ -68,7 +82,9 @@ export async function allGather(channel: GroupChannel, tensor: Tensor, options: 
   const send = bufferForCall(tensor, channel.place('allGather'));
   const recv = allocateBuffer(tensor.dtype, channel.size * send.length);
   const call = { op: 'allGather', dtype: tensor.dtype, counts: send.length } as const;
-  await channel.launch(call.op, () => channel.watch(call, channel.backend.allGather(send, recv, options)));
+  await channel.launch(call.op, () =>
+    channel.watch(call, channel.backend.allGather(send, recv, withShape(tensor, options))),
+  );
   return Tensor.wrap(recv, [channel.size, ...tensor.shape]);
 }
 
@@ -83,7 +99,9 @@ export async function reduceScatter(
   const shape = shapeOfPart(tensor.shape, place);
   const recv = allocateBuffer(tensor.dtype, sizeOf(shape));
   const call = { op: 'reduceScatter', dtype: tensor.dtype, counts: recv.length } as const;
-  await channel.launch(call.op, () => channel.watch(call, channel.backend.reduceScatter(send, recv, op, options)));
+  await channel.launch(call.op, () =>
+    channel.watch(call, channel.backend.reduceScatter(send, recv, op, withShape(tensor, options))),
+  );
   return Tensor.wrap(recv, shape);
 }
 
@@ -96,7 +114,9 @@ export async function gather(
   const send = bufferForCall(tensor, channel.place('gather'));
   const recv = channel.rank === dst ? allocateBuffer(tensor.dtype, channel.size * send.length) : undefined;
   const call = { op: 'gather', dtype: tensor.dtype, counts: send.length, root: dst } as const;
-  await channel.launch(call.op, () => channel.watch(call, channel.backend.gather(send, recv, dst, options)));
+  await channel.launch(call.op, () =>
+    channel.watch(call, channel.backend.gather(send, recv, dst, withShape(tensor, options))),
+  );
   return recv === undefined ? undefined : Tensor.wrap(recv, [channel.size, ...tensor.shape]);
 }
 
@@ -152,7 +172,9 @@ export async function allToAll(channel: GroupChannel, tensor: Tensor, options: C
   const recv = allocateBuffer(tensor.dtype, send.length);
   const sendCounts = new Array<number>(channel.size).fill(send.length / channel.size);
   const call = { op: 'allToAll', dtype: tensor.dtype, sendCounts } as const;
-  await channel.launch(call.op, () => channel.watch(call, channel.backend.allToAll(send, recv, options)));
+  await channel.launch(call.op, () =>
+    channel.watch(call, channel.backend.allToAll(send, recv, withShape(tensor, options))),
+  );
   return Tensor.wrap(recv, tensor.shape);
 }
 
@@ -165,7 +187,7 @@ export function send(channel: GroupChannel, tensor: Tensor, dst: number, tag: nu
 
 export function recv(channel: GroupChannel, tensor: Tensor, src: number, tag: number, options: CallOptions): Work {
   return channel.launchNow('recv', () => {
-    const data = bufferForCall(tensor, channel.place('recv'));
+    const data = bufferToChange(tensor, channel.place('recv'));
     return channel.watchPointToPoint('recv', () => 0, channel.backend.recv(data, src, tag, options));
   });
 }

@@ -80,8 +80,7 @@ async function train(
 ): Promise<{ losses: number[]; final: Record<string, number[]> }> {
   const ddp = new DistributedDataParallel(new GoldenMlp(), world.group);
   const { name: _class, ...options } = optimizers[name];
-  const optimizer =
-    name === 'sgd' ? new SGD(ddp.parameters(), options) : new AdamW(ddp.parameters(), options);
+  const optimizer = name === 'sgd' ? new SGD(ddp.parameters(), options) : new AdamW(ddp.parameters(), options);
   const losses: number[] = [];
   for (let step = 0; step < config.steps; step++) {
     const [from, to] = config.rankRows[world.rank]?.[step] as readonly [number, number];

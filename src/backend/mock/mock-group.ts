@@ -14,8 +14,11 @@ import { PointToPointInFlight, PointToPointQueues } from './point-to-point';
 export type ErrorForRank = (rank: number, call: MockCall | undefined) => Error;
 
 interface FailOptions {
-  /** Ranks without a call in flight get their own error at their next call; then, as all others, ClosedError. */
-  readonly isToldOnce?: boolean;
+  /**
+   * The rank that is gone. The others are told so once each, at their next call if they have none in flight, before
+   * they get ClosedError like everybody; and what they are told is the first failure, not what that rank itself gets.
+   */
+  readonly lostRank?: number;
   /** What later ClosedErrors name as their cause; default: the error of the first rank. */
   readonly cause?: Error;
 }
@@ -124,20 +127,16 @@ export class MockGroup {
   }
 
   /** End the group: fail all calls in flight, each with its own error, and refuse all later ones. */
-  fail(errorFor: ErrorForRank, { isToldOnce = false, cause }: FailOptions = {}): void {
+  fail(errorFor: ErrorForRank, { lostRank, cause }: FailOptions = {}): void {
     if (this.#failure !== undefined) return;
     const calls = this.#callsInFlight();
-    const first = calls[0];
-    const firstError = errorFor(first?.rank ?? 0, first);
-    this.#failure = {
-      first: firstError,
-      cause: cause ?? firstError,
-      tellOnce: isToldOnce ? errorFor : undefined,
-      told: new Set(),
-    };
+    const witness = calls.find((call) => call.rank !== lostRank);
+    const first = errorFor(witness?.rank ?? (lostRank === 0 ? 1 % this.size : 0), witness);
+    const tellOnce = lostRank === undefined ? undefined : errorFor;
+    this.#failure = { first, cause: cause ?? first, tellOnce, told: new Set() };
     for (const call of calls) {
       this.#failure.told.add(call.rank);
-      call.fail(call === first ? firstError : errorFor(call.rank, call));
+      call.fail(call === witness ? first : errorFor(call.rank, call));
     }
     this.#meetings.clear();
   }
@@ -152,7 +151,7 @@ export class MockGroup {
         const context = { rank, group: this.id, op, sequence, ranks: [lostRank], cause };
         return rank === lostRank ? new ClosedError(message, context) : new PeerLostError(message, context);
       },
-      { isToldOnce: true },
+      { lostRank },
     );
   }
 
@@ -184,7 +183,7 @@ export class MockGroup {
           context,
         );
       },
-      { isToldOnce: true },
+      { lostRank: closedRank },
     );
   }
 

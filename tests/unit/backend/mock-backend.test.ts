@@ -190,6 +190,25 @@ describe('a rank that throws', () => {
     expect(errors[1]?.message).toMatch(/^rank 0 of group world\/0 was lost: it threw Error: gone$/);
   });
 
+  test('is the first failure, also where its own call in flight fails with it', async () => {
+    const [, second] = await outcomes(
+      2,
+      async (backend) => {
+        if (backend.rank === 0) {
+          const own = failureOf(backend.barrier());
+          void own.then((error) => expect(error.name).toBe('ClosedError'));
+          throw new Error('gone');
+        }
+        await backend.sleep(10);
+        return [await failureOf(backend.barrier()), await failureOf(backend.barrier())];
+      },
+      { checks: 'order' },
+    );
+    expect(second).toMatchObject({
+      value: [{ name: 'PeerLostError' }, { name: 'ClosedError', cause: { name: 'PeerLostError' } }],
+    });
+  });
+
   test('is told also to a rank that calls only later', async () => {
     const errors = await failures(2, async (backend) => {
       if (backend.rank === 1) throw new Error('gone');

@@ -56,7 +56,7 @@ describe.each(SIZES)('on %i ranks', (size) => {
       const options: MockOptions = { schedule: 'random', seed, portable: seed % 2 === 0, timeoutMs: 20_000 };
       expect(await results(size, (backend) => mixedProgram(backend), options)).toEqual(expected);
     }
-  });
+  }, 120_000);
 });
 
 async function trace(options: MockOptions): Promise<string> {

@@ -19,6 +19,7 @@ import { ReduceOp } from '../../../src/core/reduce-op';
 import { ProcessGroup } from '../../../src/process-group/process-group';
 import { noGrad } from '../../../src/tensor/gradient-mode';
 import { Tensor } from '../../../src/tensor/tensor';
+import { runWorld } from '../../../src/testing/index';
 import { filled } from '../../helpers/fill';
 import { reducedElement, storedValue } from '../../helpers/reduction';
 import { WORLD_SIZES, onRanks, rejectionOf } from '../process-group/worlds';
@@ -281,7 +282,7 @@ describe('bad input', () => {
       const error = await rejectionOf(gatherTensor(Tensor.zeros([group.rank + 1, 2]), 0, group));
       expect(error).toMatchObject({ name: 'CollectiveMismatchError' });
       expect(error.message).toMatch(
-        /rank 0: allGather\(float32\[2\] per rank\).*rank 1: allGather\(float32\[4\] per rank\)/s,
+        /rank 0: allGather\(float32\[1, 2\] per rank\).*rank 1: allGather\(float32\[2, 2\] per rank\)/s,
       );
     });
   });
@@ -301,5 +302,23 @@ describe('bad input', () => {
     tensor.dispose();
     expect(await rejectionOf(allReduceSum(tensor, group))).toMatchObject({ name: 'InvalidArgumentError' });
     await group.close();
+  });
+});
+
+test('tensors of as many elements but another shape are a mismatch, not a silent sum', async () => {
+  const run = runWorld(2, async (world) => {
+    await allReduceSum(Tensor.zeros(world.rank === 0 ? [2, 3] : [3, 2]), world.group);
+  });
+  await expect(run).rejects.toThrow(
+    /rank 0: allReduce\(float32\[2, 3\], Sum\).*rank 1: allReduce\(float32\[3, 2\], Sum\)/s,
+  );
+});
+
+test('a backward that has saved a tensor is refused after a collective has changed it', async () => {
+  await runWorld(2, async (world) => {
+    const input = Tensor.from([1 + world.rank]);
+    const loss = input.mul(Tensor.from([2], [1], { requiresGrad: true })).sum();
+    await allReduceSum(input, world.group);
+    await expect(loss.backward()).rejects.toThrow("a tensor that 'mul' saved was changed in place since");
   });
 });
