@@ -1,6 +1,7 @@
 /** Distributed training: the same code on a mock world in one process, on many processes, and on many GPUs. */
 
 // core
+export { type Clock, type Timer } from './core/clock';
 export { DTYPES, dtypeOf, type DataBuffer, type DType, type HostBuffer } from './core/dtype';
 export { fromWire, toWire, type WireError } from './core/error-wire';
 export {
@@ -32,48 +33,60 @@ export { Work, type WorkHandle, type WorkInfo, type WorkObserver } from './core/
 
 // tensor
 export { afterBackward } from './tensor/backward-session';
-export { type LeafOptions, type RandomOptions, type TensorOptions } from './tensor/creation';
+export {
+  type LeafOptions,
+  type NestedArray,
+  type RandomOptions,
+  type TensorData,
+  type TensorOptions,
+} from './tensor/creation';
 export { customFunction, type CustomFunction, type InputGradients } from './tensor/custom-function';
-export { concat, embedding, indexSelect, stack, where } from './tensor/functional';
+export { concat, embedding, indexSelect, stack, where, type CrossEntropyOptions } from './tensor/functional';
 export { type GradientGate, type GradientHook } from './tensor/gradient-leaf';
 export { enableGrad, isGradEnabled, noGrad } from './tensor/gradient-mode';
+export { type LossReduction } from './tensor/operators/cross-entropy';
+export { type Dims } from './tensor/operators/reductions';
 export { type Shape } from './tensor/shape';
 export { withMemoryCategory, type Storage } from './tensor/storage';
 export { Tensor } from './tensor/tensor';
 export { tidy } from './tensor/tidy';
 
 // nn
-export { GELU, ReLU, SiLU, Sigmoid, Softmax, Tanh } from './nn/activations';
+export { GELU, ReLU, SiLU, Sigmoid, Softmax, Tanh, type GeluForm } from './nn/activations';
 export { type AnyModule, type LoadStateResult, type Named, type StateDict } from './nn/any-module';
 export { Conv2d, type Conv2dOptions } from './nn/conv2d';
 export { Dropout } from './nn/dropout';
 export { Embedding } from './nn/embedding';
 export { Flatten } from './nn/flatten';
+export { type GeneratorOptions } from './nn/initial-values';
 export { Linear, type LinearOptions } from './nn/linear';
 export { crossEntropy, mseLoss, type MseLossOptions } from './nn/losses';
 export { Module } from './nn/module';
 export { type BackwardHook, type ForwardCleanup, type ForwardHook, type ForwardPreHook } from './nn/module-hooks';
 export { MultiHeadAttention, type MultiHeadAttentionOptions } from './nn/multi-head-attention';
-export { LayerNorm, RMSNorm } from './nn/normalization';
+export { LayerNorm, RMSNorm, type NormOptions } from './nn/normalization';
 export { Parameter, type ParameterOptions, type Placement, type PlacementGroup } from './nn/parameter';
 export { Sequential } from './nn/sequential';
 export { TransformerBlock, type TransformerBlockOptions } from './nn/transformer-block';
 
 // optim
-export { Adam, AdamW, type AdamOptions } from './optim/adam';
+export { Adam, AdamW, type AdamOptions, type AdamSettings } from './optim/adam';
 export { clipGradNorm, type ClipGradNormOptions } from './optim/clip-grad-norm';
 export { CosineAnnealingLR, type CosineAnnealingLROptions } from './optim/cosine-annealing-lr';
 export { CosineWithWarmup, type CosineWithWarmupOptions } from './optim/cosine-with-warmup';
-export { Optimizer } from './optim/optimizer';
-export { type OptimizerState } from './optim/optimizer-state';
-export { type ParamGroup, type ParamGroupOptions } from './optim/param-group';
+export { type FloatBuffer } from './optim/float-buffer';
+export { Optimizer, type UpdateTarget } from './optim/optimizer';
+export { type OptimizerState, type SavedParamGroup, type SavedParameterState } from './optim/optimizer-state';
+export { type OptimizerParams, type ParamGroup, type ParamGroupOptions, type ParseSettings } from './optim/param-group';
+export { type ParameterState } from './optim/parameter-state';
 export { Scheduler, type ScheduledOptimizer, type SchedulerState } from './optim/scheduler';
-export { SGD, type SGDOptions } from './optim/sgd';
+export { SGD, type SGDOptions, type SGDSettings } from './optim/sgd';
 export { StepLR, type StepLROptions } from './optim/step-lr';
 
 // data
+export { type Collated } from './data/collate';
 export { DataLoader, type DataLoaderOptions } from './data/data-loader';
-export { TensorDataset, type Dataset } from './data/dataset';
+export { TensorDataset, type Dataset, type Tensors } from './data/dataset';
 export {
   DistributedSampler,
   type DistributedSamplerOptions,
@@ -81,6 +94,8 @@ export {
 } from './data/distributed-sampler';
 
 // backend
+export { type CallOp, type CollectiveOp, type PointToPointOp } from './backend/call';
+export { type LedgerEntry, type LedgerRecord } from './backend/ledger';
 export type {
   AllToAllOptions,
   Backend,
@@ -103,7 +118,7 @@ export {
 export type { Closed, CollectiveEnd, CollectiveStart, GroupEvents, PeerLost, Poisoned } from './process-group/events';
 export { ProcessGroup, type ProcessGroupOptions } from './process-group/process-group';
 export { type TensorP2pOp } from './process-group/tensor-collectives';
-export { World } from './process-group/world';
+export { World, type WorldBackendOptions } from './process-group/world';
 export { type WorldOptions } from './process-group/world-options';
 
 // collectives on tensors
