@@ -9,23 +9,27 @@
 import type { CallOptions } from '../backend/backend';
 import type { Work } from '../core/work';
 import type { ProcessGroup } from '../process-group/process-group';
+import { checkGroup, launchOn } from './group-argument';
 
 /** Settles once every rank has called it. */
 export function barrier(group: ProcessGroup, options?: CallOptions): Work {
-  return group.barrier(options);
+  return launchOn(group, 'barrier', () => group.barrier(options));
 }
 
 /** This rank in the group; -1 if it is not a member. */
 export function rank(group: ProcessGroup): number {
+  checkGroup(group, 'rank');
   return group.rank;
 }
 
 /** Number of ranks in the world that the group belongs to; of the group itself it is `group.size`. */
 export function worldSize(group: ProcessGroup): number {
+  checkGroup(group, 'worldSize');
   return group.worldSize;
 }
 
 /** True on rank 0 of the group, which prints and saves. */
 export function isMainProcess(group: ProcessGroup): boolean {
+  checkGroup(group, 'isMainProcess');
   return group.rank === 0;
 }

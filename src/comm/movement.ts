@@ -3,20 +3,21 @@ import type { CallOptions } from '../backend/backend';
 import type { Work } from '../core/work';
 import type { ProcessGroup } from '../process-group/process-group';
 import type { Tensor } from '../tensor/tensor';
+import { launchOn, runOn } from './group-argument';
 
 /** Copy the elements of rank 0 into `tensor` of every other rank. */
 export function broadcast(tensor: Tensor, group: ProcessGroup, options?: CallOptions): Work {
-  return group.broadcast(tensor, 0, options);
+  return launchOn(group, 'broadcast', () => group.broadcast(tensor, 0, options));
 }
 
 /** Copy the elements of rank `src` into `tensor` of every other rank. */
 export function broadcastFrom(tensor: Tensor, src: number, group: ProcessGroup, options?: CallOptions): Work {
-  return group.broadcast(tensor, src, options);
+  return launchOn(group, 'broadcastFrom', () => group.broadcast(tensor, src, options));
 }
 
 /** All ranks' tensors, stacked in rank order, in a new tensor: [size, ...shape]. */
 export function allGather(tensor: Tensor, group: ProcessGroup, options?: CallOptions): Promise<Tensor> {
-  return group.allGather(tensor, options);
+  return runOn(group, 'allGather', () => group.allGather(tensor, options));
 }
 
 /** On rank `dst` all ranks' tensors, stacked in rank order, in a new tensor: [size, ...shape]; undefined elsewhere. */
@@ -26,7 +27,7 @@ export function gatherTo(
   group: ProcessGroup,
   options?: CallOptions,
 ): Promise<Tensor | undefined> {
-  return group.gather(tensor, dst, options);
+  return runOn(group, 'gatherTo', () => group.gather(tensor, dst, options));
 }
 
 /**
@@ -41,10 +42,10 @@ export function scatterFrom(
   group: ProcessGroup,
   options?: CallOptions,
 ): Promise<Tensor> {
-  return group.scatter(tensor, src, options);
+  return runOn(group, 'scatterFrom', () => group.scatter(tensor, src, options));
 }
 
 /** Part j of dimension 0 goes to rank j, and part i of the result, a new tensor of the same shape, is from rank i. */
 export function allToAll(tensor: Tensor, group: ProcessGroup, options?: CallOptions): Promise<Tensor> {
-  return group.allToAll(tensor, options);
+  return runOn(group, 'allToAll', () => group.allToAll(tensor, options));
 }

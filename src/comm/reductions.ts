@@ -4,30 +4,31 @@ import { ReduceOp } from '../core/reduce-op';
 import type { Work } from '../core/work';
 import type { ProcessGroup } from '../process-group/process-group';
 import type { Tensor } from '../tensor/tensor';
+import { launchOn, runOn } from './group-argument';
 
 /** Add `tensor` up over all ranks, in place. Integers wrap. */
 export function allReduceSum(tensor: Tensor, group: ProcessGroup, options?: CallOptions): Work {
-  return group.allReduce(tensor, ReduceOp.Sum, options);
+  return launchOn(group, 'allReduceSum', () => group.allReduce(tensor, ReduceOp.Sum, options));
 }
 
 /** Average `tensor` over all ranks, in place: the sum, divided once at the end. Integers truncate toward zero. */
 export function allReduceMean(tensor: Tensor, group: ProcessGroup, options?: CallOptions): Work {
-  return group.allReduce(tensor, ReduceOp.Average, options);
+  return launchOn(group, 'allReduceMean', () => group.allReduce(tensor, ReduceOp.Average, options));
 }
 
 /** The smallest of all ranks' elements, in place; NaN if any is NaN. */
 export function allReduceMin(tensor: Tensor, group: ProcessGroup, options?: CallOptions): Work {
-  return group.allReduce(tensor, ReduceOp.Min, options);
+  return launchOn(group, 'allReduceMin', () => group.allReduce(tensor, ReduceOp.Min, options));
 }
 
 /** The largest of all ranks' elements, in place; NaN if any is NaN. */
 export function allReduceMax(tensor: Tensor, group: ProcessGroup, options?: CallOptions): Work {
-  return group.allReduce(tensor, ReduceOp.Max, options);
+  return launchOn(group, 'allReduceMax', () => group.allReduce(tensor, ReduceOp.Max, options));
 }
 
 /** Multiply `tensor` over all ranks, in place. Integers wrap. */
 export function allReduceProduct(tensor: Tensor, group: ProcessGroup, options?: CallOptions): Work {
-  return group.allReduce(tensor, ReduceOp.Product, options);
+  return launchOn(group, 'allReduceProduct', () => group.allReduce(tensor, ReduceOp.Product, options));
 }
 
 /**
@@ -42,7 +43,7 @@ export function ringAllReduce(
   op: ReduceOp = ReduceOp.Sum,
   options?: CallOptions,
 ): Work {
-  return group.allReduce(tensor, op, options);
+  return launchOn(group, 'ringAllReduce', () => group.allReduce(tensor, op, options));
 }
 
 /** Reduce into `tensor` of rank `dst`, in place; those of the other ranks stay as they are. */
@@ -53,15 +54,15 @@ export function reduceTo(
   op: ReduceOp = ReduceOp.Sum,
   options?: CallOptions,
 ): Work {
-  return group.reduce(tensor, dst, op, options);
+  return launchOn(group, 'reduceTo', () => group.reduce(tensor, dst, op, options));
 }
 
 /** Add up over all ranks and keep this rank's part of dimension 0, in a new tensor: [n, ...] gives [n / size, ...]. */
 export function reduceScatterSum(tensor: Tensor, group: ProcessGroup, options?: CallOptions): Promise<Tensor> {
-  return group.reduceScatter(tensor, ReduceOp.Sum, options);
+  return runOn(group, 'reduceScatterSum', () => group.reduceScatter(tensor, ReduceOp.Sum, options));
 }
 
 /** Average over all ranks and keep this rank's part of dimension 0, in a new tensor: [n, ...] gives [n / size, ...]. */
 export function reduceScatterMean(tensor: Tensor, group: ProcessGroup, options?: CallOptions): Promise<Tensor> {
-  return group.reduceScatter(tensor, ReduceOp.Average, options);
+  return runOn(group, 'reduceScatterMean', () => group.reduceScatter(tensor, ReduceOp.Average, options));
 }

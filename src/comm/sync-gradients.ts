@@ -8,10 +8,11 @@ import { bufferForCall } from '../process-group/tensor-collectives';
 import { Tensor } from '../tensor/tensor';
 import { withMemoryCategory } from '../tensor/storage';
 import { placeIn } from './place-in';
+import { launchOn, runOn } from './group-argument';
 
 /** Average one gradient over all ranks, in place. */
 export function syncGradient(tensor: Tensor, group: ProcessGroup, options?: CallOptions): Work {
-  return group.allReduce(tensor, ReduceOp.Average, options);
+  return launchOn(group, 'syncGradient', () => group.allReduce(tensor, ReduceOp.Average, options));
 }
 
 /**
@@ -21,27 +22,29 @@ export function syncGradient(tensor: Tensor, group: ProcessGroup, options?: Call
  * are those of one `syncGradient` each. Entries may be undefined (a parameter without a gradient), if they are so on
  * every rank. If it fails, all gradients are left as they were.
  */
-export async function syncGradients(
+export function syncGradients(
   tensors: readonly (Tensor | undefined)[],
   group: ProcessGroup,
   options?: CallOptions,
 ): Promise<void> {
-  const place = placeIn(group, 'syncGradients');
-  const byDType = new Map<DType, Tensor[]>();
-  for (const tensor of tensors) {
-    if (tensor === undefined || tensor === null) continue;
-    bufferForCall(tensor, place);
-    const members = byDType.get(tensor.dtype) ?? [];
-    byDType.set(tensor.dtype, members);
-    members.push(tensor);
-  }
-  const flats = [...byDType.values()].map(flatten);
-  try {
-    await Promise.all(flats.map(({ flat }) => group.allReduce(flat, ReduceOp.Average, options)));
-    for (const { flat, members } of flats) unflatten(flat, members);
-  } finally {
-    for (const { flat } of flats) flat.dispose();
-  }
+  return runOn(group, 'syncGradients', async () => {
+    const place = placeIn(group, 'syncGradients');
+    const byDType = new Map<DType, Tensor[]>();
+    for (const tensor of tensors) {
+      if (tensor === undefined || tensor === null) continue;
+      bufferForCall(tensor, place);
+      const members = byDType.get(tensor.dtype) ?? [];
+      byDType.set(tensor.dtype, members);
+      members.push(tensor);
+    }
+    const flats = [...byDType.values()].map(flatten);
+    try {
+      await Promise.all(flats.map(({ flat }) => group.allReduce(flat, ReduceOp.Average, options)));
+      for (const { flat, members } of flats) unflatten(flat, members);
+    } finally {
+      for (const { flat } of flats) flat.dispose();
+    }
+  });
 }
 
 interface Flat {

@@ -39,11 +39,12 @@ export abstract class LockstepError extends Error {
   abstract override readonly name: string;
   abstract readonly code: LockstepErrorCode;
   abstract readonly scope: ErrorScope;
-  readonly context: ErrorContext;
+  /** Not enumerable: a console shows the message, which says as much, and the cause once. */
+  declare readonly context: ErrorContext;
 
   constructor(message: string, context: ErrorContext = {}) {
     super(message, context.cause === undefined ? undefined : { cause: context.cause });
-    this.context = context;
+    Object.defineProperty(this, 'context', { value: context });
     Object.defineProperty(this, BRAND, { value: true });
   }
 }

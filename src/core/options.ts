@@ -14,9 +14,16 @@ export function parseOptions<S extends z.ZodType>(schema: S, value: unknown, wha
     const path = issue.path.length === 0 ? 'options' : `options.${issue.path.map(String).join('.')}`;
     return issue.code === 'unrecognized_keys'
       ? `${path}: unknown key${issue.keys.length > 1 ? 's' : ''} ${issue.keys.map((key) => `'${key}'`).join(', ')}`
-      : `${path}: ${issue.message}`;
+      : `${path}: ${issue.message}${gotAt(value, issue.path)}`;
   });
   throw new InvalidArgumentError(`${what}: ${problems.join('; ')}.${knownKeys(schema)}`);
+}
+
+/** What came at `path`, unless the message says it already or it is no plain value. */
+function gotAt(options: unknown, path: readonly PropertyKey[]): string {
+  const value = path.reduce<unknown>((at, key) => (at as Record<PropertyKey, unknown> | undefined)?.[key], options);
+  if (typeof value === 'string') return `, got '${value}'`;
+  return typeof value === 'number' || typeof value === 'boolean' ? `, got ${String(value)}` : '';
 }
 
 function knownKeys(schema: z.ZodType): string {

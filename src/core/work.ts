@@ -1,7 +1,7 @@
 import { inspect } from 'node:util';
 import { systemClock, type Clock } from './clock';
 import { checkTimeout } from './deadline';
-import { CollectiveTimeoutError } from './errors';
+import { CollectiveTimeoutError, InvalidArgumentError } from './errors';
 
 /** What a Work says about itself. */
 export interface WorkInfo {
@@ -100,6 +100,9 @@ export class Work implements Promise<void> {
    * @throws CollectiveTimeoutError if this wait's own time is over; the call goes on and may be awaited again
    */
   wait(options: { readonly timeoutMs?: number | undefined } = {}): Promise<void> {
+    if (typeof options !== 'object' || options === null) {
+      return Promise.reject(new InvalidArgumentError(`wait: expected { timeoutMs }, got ${String(options)}.`));
+    }
     if (options.timeoutMs === undefined) return this.then();
     return this.#waitAtMost(options.timeoutMs);
   }

@@ -1,10 +1,12 @@
 import { z } from 'zod';
 import { InvalidArgumentError, NotInGroupError } from '../core/errors';
+import { kept } from '../core/kept-promise';
 import { stderrLogger, type Logger } from '../core/logger';
 import { parseOptions } from '../core/options';
 import type { AnyModule, LoadStateResult, Named, StateDict } from '../nn/any-module';
 import { Module } from '../nn/module';
 import type { Parameter } from '../nn/parameter';
+import { checkGroup } from '../comm/group-argument';
 import { GuardedEmitter } from '../process-group/guarded-emitter';
 import type { ProcessGroup } from '../process-group/process-group';
 import { isGradEnabled } from '../tensor/gradient-mode';
@@ -89,6 +91,7 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
    */
   constructor(module: M, group: ProcessGroup, options: DistributedDataParallelOptions = {}) {
     super();
+    checkGroup(group, 'DistributedDataParallel');
     if (!group.isMember) {
       throw new NotInGroupError(
         `DistributedDataParallel: this rank is not a member of the group (ranks ${group.ranks.join(', ')}). Wrap the module only where group.isMember is true.`,
@@ -107,12 +110,17 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
    * Make every rank start from rank 0's parameters and buffers. The first forward does it if you have not.
    * @throws InvalidArgumentError on every rank if names, shapes, dtypes or options differ; the group lives on
    */
-  async syncParameters(): Promise<void> {
+  syncParameters(): Promise<void> {
+    return kept(this.#syncParameters());
+  }
+
+  async #syncParameters(): Promise<void> {
     const tensors = this.#allTensors();
     const settings = Object.entries(this.#options).map(([name, value]) => `${name} ${String(value)}`);
     await checkSameModule(tensors, settings, this.processGroup);
     await broadcastTensors(tensors, 0, this.processGroup);
     this.#isSynchronised = true;
+    this.#reducer.areParametersEqual = true;
   }
 
   /** The wrapped module's forward; in training, rank 0's buffers are copied to all ranks first. */
@@ -149,8 +157,8 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
    * nothing. Call it between `backward()` and `optimizer.step()`.
    * @throws what a bucket's collective failed with
    */
-  async syncGradients(): Promise<void> {
-    await this.#reducer.synchronise();
+  syncGradients(): Promise<void> {
+    return kept(this.#reducer.synchronise());
   }
 
   /**
@@ -161,7 +169,7 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
     return noSyncKey.run(true, fn);
   }
 
-  /** Replace the all-reduce of a bucket, on every rank alike, before the first backward. */
+  /** Replace the all-reduce of a bucket, on every rank alike, between two backwards. */
   registerCommHook(hook: CommHook): void {
     if (typeof hook !== 'function') {
       throw new InvalidArgumentError(`registerCommHook: expected a function of (bucket, group), got ${typeof hook}.`);
@@ -241,7 +249,7 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
     const taken = trainable.find(({ parameter }) => parameter.gradientGate !== undefined);
     if (taken !== undefined) {
       throw new InvalidArgumentError(
-        `DistributedDataParallel: parameter '${taken.name}' is wrapped already, and its gradient can be averaged by one wrapper only. Call detach() on the other one first.`,
+        `DistributedDataParallel: parameter '${taken.name}' is wrapped already, and its gradient can be averaged by one wrapper only. Call detach() on the other one first; in a mock world, build the module inside each rank's function, since one that is built outside is shared by all ranks.`,
         { op: 'DistributedDataParallel' },
       );
     }

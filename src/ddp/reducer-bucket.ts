@@ -14,8 +14,8 @@ export interface NamedParameter {
 interface Slot extends BucketSlot, NamedParameter {
   /** The slot's part of the bucket, with the parameter's shape; shares the bucket's memory. */
   readonly view: Tensor;
-  /** Of the gradient that went in: undefined if there was none, and its checksum where it was copied. */
-  sent: { readonly checksum: number | undefined } | undefined;
+  /** What went in: nothing, the slot itself, or a copy of a gradient that is poisoned meanwhile. */
+  sent: 'nothing' | 'view' | 'copy';
 }
 
 /**
@@ -23,7 +23,8 @@ interface Slot extends BucketSlot, NamedParameter {
  *
  * [Note: gradients and buckets] With `asView` a parameter's gradient *is* its slot: backward writes into the bucket
  * and nothing is copied. Otherwise gradients have memory of their own and are copied in before the collective and
- * back after it; they are checksummed meanwhile, so that a change which the copy back would undo is an error.
+ * back after it. Meanwhile they hold NaN: what is read too early cannot pass for an average, and a change, which the
+ * copy back would undo, is found.
  */
 export class ReducerBucket {
   readonly index: number;
@@ -43,7 +44,7 @@ export class ReducerBucket {
       const named = parameters[slot.item] as NamedParameter;
       const storage = this.tensor.storage.view(slot.offset, slot.numElements);
       const view = new Tensor({ storage, shape: named.parameter.shape });
-      return { ...slot, ...named, view, sent: undefined };
+      return { ...slot, ...named, view, sent: 'nothing' };
     });
     this.missing = this.#slots.length;
   }
@@ -92,12 +93,13 @@ export class ReducerBucket {
       const gradient = slot.parameter.grad;
       if (gradient === undefined) {
         zeroElements(slot.view);
-        slot.sent = undefined;
+        slot.sent = 'nothing';
       } else if (gradient === slot.view) {
-        slot.sent = { checksum: undefined };
+        slot.sent = 'view';
       } else {
         copyElements(slot.view, gradient);
-        slot.sent = { checksum: checksumOf(gradient) };
+        poison(gradient);
+        slot.sent = 'copy';
       }
     }
   }
@@ -120,9 +122,9 @@ export class ReducerBucket {
   #checkUnchanged(): void {
     for (const { name, parameter, sent } of this.#slots) {
       const gradient = parameter.grad;
-      if (sent === undefined && gradient === undefined) continue;
-      const isGone = gradient === undefined || sent === undefined;
-      if (!isGone && (sent.checksum === undefined || sent.checksum === checksumOf(gradient))) continue;
+      if (sent === 'nothing' && gradient === undefined) continue;
+      const isGone = gradient === undefined || sent === 'nothing';
+      if (!isGone && (sent === 'view' || isPoisoned(gradient))) continue;
       throw new InvalidArgumentError(
         `the gradient of parameter '${name}' was ${isGone ? 'set or taken away' : 'changed'} while its bucket was being averaged over the ranks; the change would have been lost. Await syncGradients() before touching gradients (clipping and step() wait by themselves).`,
       );
@@ -139,9 +141,6 @@ export class ReducerBucket {
   }
 }
 
-const FNV_OFFSET = 0x811c9dc5;
-const FNV_PRIME = 0x01000193;
-
 /** Copy all elements of `source` into `target`, bit for bit; same dtype and size. */
 function copyElements(target: Tensor, source: Tensor): void {
   copyBuffer(target.storage.buffer, source.storage.buffer);
@@ -151,22 +150,14 @@ function zeroElements(tensor: Tensor): void {
   bytesOf(tensor.storage.buffer).fill(0);
 }
 
-/**
- * FNV-1a over 32-bit words (over bytes at an odd place), in four interleaved lanes so that the multiplications overlap:
- * about 0.4 ns an element. A single changed word always changes it.
- */
-function checksumOf(gradient: Tensor): number {
-  const buffer = gradient.storage.buffer;
-  const isAligned = buffer.byteOffset % 4 === 0 && buffer.byteLength % 4 === 0;
-  const words = isAligned ? new Uint32Array(buffer.buffer, buffer.byteOffset, buffer.byteLength / 4) : bytesOf(buffer);
-  let [a, b, c, d] = [FNV_OFFSET, FNV_OFFSET + 1, FNV_OFFSET + 2, FNV_OFFSET + 3];
-  const whole = words.length - (words.length % 4);
-  for (let i = 0; i < whole; i += 4) {
-    a = Math.imul(a ^ (words[i] as number), FNV_PRIME);
-    b = Math.imul(b ^ (words[i + 1] as number), FNV_PRIME);
-    c = Math.imul(c ^ (words[i + 2] as number), FNV_PRIME);
-    d = Math.imul(d ^ (words[i + 3] as number), FNV_PRIME);
-  }
-  for (let i = whole; i < words.length; i++) a = Math.imul(a ^ (words[i] as number), FNV_PRIME);
-  return [b, c, d].reduce((hash, lane) => Math.imul(hash ^ lane, FNV_PRIME), a);
+/** All bits set: NaN in every floating point format, so that a gradient that is read too early cannot pass for one. */
+function poison(gradient: Tensor): void {
+  bytesOf(gradient.storage.buffer).fill(0xff);
+}
+
+function isPoisoned(gradient: Tensor): boolean {
+  const bytes = bytesOf(gradient.storage.buffer);
+  if (bytes.length === 0) return true;
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return buffer[0] === 0xff && buffer.subarray(1).equals(buffer.subarray(0, -1)); // each byte equals the one before it
 }

@@ -74,6 +74,8 @@ export class Reducer implements GradientGate {
   /** 'observe' until rank 0's ready order has been sent, then the order to rebuild with, then undefined. */
   #readyOrder: 'observe' | readonly number[] | undefined = 'observe';
   announcer: SyncAnnouncer | undefined;
+  /** Set once all ranks hold rank 0's parameters; averaged gradients of unequal ones would train N different models. */
+  areParametersEqual = false;
 
   constructor(
     parameters: readonly NamedParameter[],
@@ -99,6 +101,7 @@ export class Reducer implements GradientGate {
 
   /** A backward begins: the one before must be over, and the buckets in their final order. */
   async prepare(): Promise<void> {
+    if (!this.areParametersEqual && this.#options.strategy !== GradSyncStrategy.NoSync) throw this.#notSynchronised();
     await this.finishPending();
     this.#refuseAfterBrokenPass();
     this.#rebuild();
@@ -282,6 +285,13 @@ export class Reducer implements GradientGate {
         `the previous backward() on rank ${this.#group.rank} failed after ${pass.launched.length} of ${this.#set.buckets.length} buckets had been sent, so the ranks are out of step. Build a new group and wrap the module again.`,
         { rank: this.#group.rank, op: 'backward' },
       ),
+    );
+  }
+
+  #notSynchronised(): Error {
+    return new InvalidArgumentError(
+      `backward() on rank ${this.#group.rank} reached parameters of a DistributedDataParallel that have not been made equal on all ranks: the wrapped module was called instead of the wrapper. Call ddp.forward(...), or await ddp.syncParameters() once before training.`,
+      { rank: this.#group.rank, op: 'backward' },
     );
   }
 

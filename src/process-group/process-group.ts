@@ -3,6 +3,7 @@ import type { Backend, CallOptions } from '../backend/backend';
 import { MockBackend } from '../backend/registry';
 import { ClosedError, InvalidArgumentError, asError } from '../core/errors';
 import { stderrLogger, type Logger } from '../core/logger';
+import { kept } from '../core/kept-promise';
 import { ReduceOp } from '../core/reduce-op';
 import type { Work } from '../core/work';
 import type { Tensor } from '../tensor/tensor';
@@ -125,18 +126,18 @@ export class ProcessGroup {
   }
 
   /** All ranks' tensors, stacked in rank order: [size, ...shape]. */
-  async allGather(tensor: Tensor, options: CallOptions = {}): Promise<Tensor> {
-    return collectives.allGather(this.#member('allGather'), tensor, options);
+  allGather(tensor: Tensor, options: CallOptions = {}): Promise<Tensor> {
+    return this.#kept('allGather', (channel) => collectives.allGather(channel, tensor, options));
   }
 
   /** Reduce, and keep this rank's part of dimension 0: [n, ...] gives [n / size, ...]. */
-  async reduceScatter(tensor: Tensor, op: ReduceOp = ReduceOp.Sum, options: CallOptions = {}): Promise<Tensor> {
-    return collectives.reduceScatter(this.#member('reduceScatter'), tensor, op, options);
+  reduceScatter(tensor: Tensor, op: ReduceOp = ReduceOp.Sum, options: CallOptions = {}): Promise<Tensor> {
+    return this.#kept('reduceScatter', (channel) => collectives.reduceScatter(channel, tensor, op, options));
   }
 
   /** On rank `dst` all ranks' tensors, stacked in rank order: [size, ...shape]; undefined on the others. */
-  async gather(tensor: Tensor, dst: number, options: CallOptions = {}): Promise<Tensor | undefined> {
-    return collectives.gather(this.#member('gather'), tensor, dst, options);
+  gather(tensor: Tensor, dst: number, options: CallOptions = {}): Promise<Tensor | undefined> {
+    return this.#kept('gather', (channel) => collectives.gather(channel, tensor, dst, options));
   }
 
   /**
@@ -145,13 +146,13 @@ export class ProcessGroup {
    * Only the source passes a tensor. It first announces shape and dtype to the others (or why it cannot scatter: then
    * every rank rejects, and the group lives on), so this takes three collectives.
    */
-  async scatter(tensor: Tensor | undefined, src: number, options: CallOptions = {}): Promise<Tensor> {
+  scatter(tensor: Tensor | undefined, src: number, options: CallOptions = {}): Promise<Tensor> {
     return this.#inSteps('scatter', (channel) => collectives.scatter(channel, tensor, src, options));
   }
 
   /** Part j of dimension 0 goes to rank j; part i of the result is from rank i. Same shape. */
-  async allToAll(tensor: Tensor, options: CallOptions = {}): Promise<Tensor> {
-    return collectives.allToAll(this.#member('allToAll'), tensor, options);
+  allToAll(tensor: Tensor, options: CallOptions = {}): Promise<Tensor> {
+    return this.#kept('allToAll', (channel) => collectives.allToAll(channel, tensor, options));
   }
 
   /** Send to rank `dst`; settles once it has received. */
@@ -180,8 +181,8 @@ export class ProcessGroup {
    * A barrier whose error names every rank that did not arrive; the group has ended then. Default 30 seconds. It takes
    * size * (size - 1) messages: for finding out who is missing, not for the training loop.
    */
-  async monitoredBarrier(options: CallOptions = {}): Promise<void> {
-    await monitoredBarrier(this.#member('monitoredBarrier'), options);
+  monitoredBarrier(options: CallOptions = {}): Promise<void> {
+    return this.#kept('monitoredBarrier', (channel) => monitoredBarrier(channel, options));
   }
 
   /**
@@ -191,24 +192,23 @@ export class ProcessGroup {
    * classes (tensors too) arrive as plain objects, and 16-bit buffers as Uint16Array. If a value cannot be cloned every
    * rank rejects with InvalidArgumentError, which names the rank, and the group lives on.
    */
-  async broadcastObject<T>(value: T | undefined, src = 0, options: CallOptions = {}): Promise<T> {
-    return (await this.#inSteps('broadcastObject', (channel) => broadcastObject(channel, value, src, options))) as T;
+  broadcastObject<T>(value: T | undefined, src = 0, options: CallOptions = {}): Promise<T> {
+    return this.#inSteps<T>('broadcastObject', (channel) => broadcastObject(channel, value, src, options));
   }
 
   /** Copies of all ranks' values, by rank; their sizes may differ. See `broadcastObject`. */
-  async allGatherObjects<T>(value: T, options: CallOptions = {}): Promise<T[]> {
-    return (await this.#inSteps('allGatherObjects', (channel) => allGatherObjects(channel, value, options))) as T[];
+  allGatherObjects<T>(value: T, options: CallOptions = {}): Promise<T[]> {
+    return this.#inSteps<T[]>('allGatherObjects', (channel) => allGatherObjects(channel, value, options));
   }
 
   /** On rank `dst` copies of all ranks' values, by rank; undefined on the others. See `broadcastObject`. */
-  async gatherObjects<T>(value: T, dst = 0, options: CallOptions = {}): Promise<T[] | undefined> {
-    return (await this.#inSteps('gatherObjects', (channel) => gatherObjects(channel, value, dst, options))) as
-      T[] | undefined;
+  gatherObjects<T>(value: T, dst = 0, options: CallOptions = {}): Promise<T[] | undefined> {
+    return this.#inSteps<T[] | undefined>('gatherObjects', (channel) => gatherObjects(channel, value, dst, options));
   }
 
   /** A copy of entry `rank` of rank `src`'s list; only the source passes one. See `broadcastObject`. */
-  async scatterObjects<T>(values: readonly T[] | undefined, src = 0, options: CallOptions = {}): Promise<T> {
-    return (await this.#inSteps('scatterObjects', (channel) => scatterObjects(channel, values, src, options))) as T;
+  scatterObjects<T>(values: readonly T[] | undefined, src = 0, options: CallOptions = {}): Promise<T> {
+    return this.#inSteps<T>('scatterObjects', (channel) => scatterObjects(channel, values, src, options));
   }
 
   /**
@@ -219,7 +219,7 @@ export class ProcessGroup {
    * @throws InvalidArgumentError for a list that is empty, or names a rank twice or one that does not exist
    * @throws CollectiveMismatchError if the lists differ; this group has ended
    */
-  async newGroup(ranks: readonly number[], options: CallOptions = {}): Promise<ProcessGroup> {
+  newGroup(ranks: readonly number[], options: CallOptions = {}): Promise<ProcessGroup> {
     return this.#inSteps('newGroup', async (channel) => {
       const subgroup = await splitRanks(channel, ranks, options);
       return this.#adopt(subgroup, this.#nextName());
@@ -230,7 +230,7 @@ export class ProcessGroup {
    * Divide this group: ranks that pass the same color are together, in the order of their keys (then of their ranks).
    * Every rank of this group calls it; one that passes undefined is in no group, and gets one with rank -1 and no ranks.
    */
-  async split(color: number | undefined, key = 0, options: CallOptions = {}): Promise<ProcessGroup> {
+  split(color: number | undefined, key = 0, options: CallOptions = {}): Promise<ProcessGroup> {
     return this.#inSteps('split', async (channel) => {
       const { subgroups, own } = await splitByColor(channel, color, key, options);
       const names = subgroups.map(() => this.#nextName());
@@ -292,9 +292,13 @@ export class ProcessGroup {
     return launchNow({ op, group: this.#name, rank: this.rank }, () => launch(this.#member(op)));
   }
 
-  async #inSteps<T>(op: string, run: (channel: GroupChannel) => Promise<T>): Promise<T> {
-    const channel = this.#member(op);
-    return channel.inSteps(() => run(channel));
+  #inSteps<T>(op: string, run: (channel: GroupChannel) => Promise<unknown>): Promise<T> {
+    return this.#kept(op, (channel) => channel.inSteps(() => run(channel)) as Promise<T>);
+  }
+
+  /** Every failure is a rejection, and the promise may be kept: [Note: kept promises]. */
+  #kept<T>(op: string, run: (channel: GroupChannel) => Promise<T>): Promise<T> {
+    return kept((async () => run(this.#member(op)))());
   }
 
   /** Counts the groups made from this one, members or not, so that all ranks give a group the same name. */

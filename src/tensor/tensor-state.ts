@@ -231,6 +231,11 @@ export abstract class TensorState {
     );
   }
 
+  /** As `console.log` shows it. */
+  toString(): string {
+    return inspect(this);
+  }
+
   [inspect.custom](_depth: number, options: InspectOptions): string {
     const head = formatHead(this.constructor.name, this.shape, this.dtype);
     if (this.#isDisposed) return `${head} (disposed)`;

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { mockOptionsSchema, type MockOptions } from '../backend/mock/mock-options';
 import { MockBackend } from '../backend/mock/mock-backend';
-import { asError } from '../core/errors';
+import { InvalidArgumentError, asError } from '../core/errors';
 import { parseOptions } from '../core/options';
 import { World } from '../process-group/world';
 import { Watchdog } from './watchdog';
@@ -25,27 +25,37 @@ const schema = mockOptionsSchema.extend({ stallMs: z.number().positive().default
  *       return tensor.item();
  *     }); // [6, 6, 6, 6]
  *
+ * The second argument is the rank's MockBackend, for its `ledger`, `sleep(ms)` and the like.
  * The worlds are closed in the end, whatever happens, and no timer is left.
  *
  * @returns what each rank returned, by rank
  * @throws WorldError whose message opens with that of the rank that failed first (its `cause`; `errors` has all, by
  *   rank); also if no rank makes progress for `stallMs`: then it says where each rank stands
- * @throws InvalidArgumentError for a bad size or option
+ * @throws InvalidArgumentError for a bad size or option, or a fault that was ordered and never happened
  */
 export async function runWorld<R>(
   size: number,
-  fn: (world: World) => R | Promise<R>,
+  fn: (world: World, backend: MockBackend) => R | Promise<R>,
   options?: RunWorldOptions,
 ): Promise<R[]> {
   const { stallMs, ...mockOptions } = parseOptions(schema, options, 'runWorld');
   const backends = MockBackend.createWorld(size, mockOptions);
   const worlds = backends.map((backend) => World.fromBackend(backend));
   try {
-    const runs = backends.map((backend, rank) => backend.run(() => fn(worlds[rank] as World)));
-    return await allRanks(backends, runs, stallMs);
+    const runs = backends.map((backend, rank) => backend.run(() => fn(worlds[rank] as World, backend)));
+    const results = await allRanks(backends, runs, stallMs);
+    refuseUnstruckFaults(backends);
+    return results;
   } finally {
     await Promise.all(worlds.map((world) => world.close()));
   }
+}
+
+/** A fault that never happened means that the test has not tested what it was written for. */
+function refuseUnstruckFaults(backends: readonly MockBackend[]): void {
+  const unstruck = backends[0]?.unstruckFaults ?? [];
+  if (unstruck.length === 0) return;
+  throw new InvalidArgumentError(`runWorld: a fault never happened: ${unstruck.join('; ')}. Count calls from 0.`);
 }
 
 /** All results, or the WorldError, once every rank has ended or nothing moves any more. */

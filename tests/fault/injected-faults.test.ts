@@ -1,5 +1,6 @@
 import { type MockBackend } from '../../src/backend/mock/mock-backend';
 import type { Fault, MockOptions } from '../../src/backend/mock/mock-options';
+import { runWorld } from '../../src/testing/index';
 import { failureOf, failures, floats, names, outcomes, results } from '../unit/backend/mock-worlds';
 
 const SIZES = [2, 3, 4, 7];
@@ -162,4 +163,11 @@ test('a hang on the real clock ends at the deadline too', async () => {
   });
   expect(names(errors)).toEqual(['CollectiveTimeoutError', 'CollectiveTimeoutError']);
   expect(performance.now() - start).toBeGreaterThan(55);
+});
+
+test('a fault that no call comes to fails the test that ordered it', async () => {
+  const faults = [{ kind: 'crash', rank: 1, call: 7 }] as const;
+  await expect(runWorld(2, (world) => world.barrier(), { faults })).rejects.toThrow(
+    'runWorld: a fault never happened: faults[0] (crash on rank 1 at call 7): the rank made 1. Count calls from 0.',
+  );
 });

@@ -60,3 +60,10 @@ test('only the group of the call ends', async () => {
   await failureOf((groups[0] as MockBackend).barrier({ timeoutMs: 20 }));
   await Promise.all(world.map((backend) => backend.barrier()));
 });
+
+test('a bare rank waits 4 seconds where nothing else is said, and learns who is missing and how to find it sooner', async () => {
+  const [first] = MockBackend.createWorld(3, { clock: 'virtual' });
+  const error = await failureOf((first as MockBackend).barrier());
+  expect(error.message).toMatch(/on rank 0: not finished within 4000 ms\. Ranks 1, 2 did not arrive\./);
+  expect(error.message).toContain('inside runWorld or backend.run(fn), ranks that wait in vain are found at once');
+});

@@ -51,7 +51,11 @@ function failByTimeout(late: MockCall): void {
     missing.length === 0
       ? `It was ready, but in portable mode it waits for ${late.callsAhead()[0]?.title ?? 'an earlier call'}.`
       : `Rank${missing.length === 1 ? '' : 's'} ${missing.join(', ')} did not arrive.`;
-  const message = `${late.title}, on rank ${late.rank}: not finished within ${timeoutMs} ms. ${waited} If that rank is only slow, pass a larger timeoutMs. The group cannot be used any more; build another.`;
+  const advice =
+    late.owner.state.kind === 'bare'
+      ? 'If that rank is only slow, pass a larger timeoutMs; inside runWorld or backend.run(fn), ranks that wait in vain are found at once.'
+      : 'If that rank is only slow, pass a larger timeoutMs.';
+  const message = `${late.title}, on rank ${late.rank}: not finished within ${timeoutMs} ms. ${waited} ${advice} The group cannot be used any more; build another.`;
   group.fail((rank, call) => {
     const { op = late.op, sequence } = call ?? late;
     return new CollectiveTimeoutError(message, { rank, group: group.id, op, sequence, ranks: missing });

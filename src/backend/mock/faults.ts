@@ -33,6 +33,18 @@ export class FaultPlan {
     return struck;
   }
 
+  /** Faults that no call has come to: the test that ordered them has tested something else. */
+  get unstruck(): string[] {
+    return this.#faults.flatMap((fault, index) => {
+      const count = this.#counts[index] as number;
+      if (count > fault.call) return [];
+      const what = fault.op === undefined ? 'call' : fault.op;
+      return [
+        `faults[${index}] (${fault.kind} on rank ${fault.rank} at ${what} ${fault.call}): the rank made ${count}`,
+      ];
+    });
+  }
+
   /** A copy of `buffer` with one bit of one element flipped; which one depends on the seed, the rank and the call. */
   corrupt(buffer: HostBuffer, call: MockCall): HostBuffer {
     const copy = allocateBuffer(dtypeOf(buffer), buffer.length);

@@ -1,5 +1,6 @@
 import { inspect } from 'node:util';
 import type { Clock } from '../../core/clock';
+import { DEFAULT_TIMEOUT_MS } from '../../core/deadline';
 import { DTYPES, type DataBuffer } from '../../core/dtype';
 import { ClosedError, InvalidArgumentError, UnsupportedError, asError } from '../../core/errors';
 import { ReduceOp } from '../../core/reduce-op';
@@ -43,6 +44,13 @@ const CAPABILITIES: BackendCapabilities = {
 };
 
 /**
+ * [Note: bare ranks] Outside `run` nothing is known about a rank between its calls, so one that will never call cannot
+ * be told from one that is busy. Such a test would hang until its runner gives up, with a timer that keeps the process
+ * alive; so a bare rank waits 4 seconds, as `runWorld` does for a world that stands still, and then learns who is missing.
+ */
+const BARE_TIMEOUT_MS = 4000;
+
+/**
  * A group whose ranks all live in this process and on this event loop, for tests: every collective with exact results,
  * and every mistake found at once. The oracle that other backends are held to.
  */
@@ -63,7 +71,16 @@ export class MockBackend implements Backend {
     this.worldSize = group.size;
     this.#member = group.memberAt(rank);
     this.#ledger = new Ledger(rank, group.size);
-    this.#caller = { rank, size: group.size, timeoutMs: group.world.options.timeoutMs, capabilities: CAPABILITIES };
+    const member = this.#member;
+    const givenMs = group.world.options.timeoutMs;
+    this.#caller = {
+      rank,
+      size: group.size,
+      get timeoutMs() {
+        return givenMs ?? (member.state.kind === 'bare' ? BARE_TIMEOUT_MS : DEFAULT_TIMEOUT_MS);
+      },
+      capabilities: CAPABILITIES,
+    };
   }
 
   /**
@@ -186,6 +203,11 @@ export class MockBackend implements Backend {
   /** Grows with everything that any rank of the world does. */
   get activity(): number {
     return this.#group.world.numChanges;
+  }
+
+  /** @internal Faults of this world that no call has come to, described. */
+  get unstruckFaults(): readonly string[] {
+    return this.#group.world.unstruckFaults;
   }
 
   /** Where this rank stands, in words, for reports. */

@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import { DEFAULT_TIMEOUT_MS } from '../../core/deadline';
 import { InvalidArgumentError } from '../../core/errors';
 import { parseOptions } from '../../core/options';
 import { COLLECTIVE_OPS, POINT_TO_POINT_OPS, type CallOp } from '../call';
@@ -25,7 +24,10 @@ export interface Fault {
 
 /** How a mock world behaves. */
 export interface MockOptions {
-  /** Milliseconds that a call may wait where it does not say otherwise; default 10 minutes. */
+  /**
+   * Milliseconds that a call may wait where it does not say otherwise; default 10 minutes, and 4 seconds on a bare rank:
+   * [Note: bare ranks].
+   */
   readonly timeoutMs?: number | undefined;
   /**
    * 'all' (the default): also find buffers that change while in flight, results read too early (buffers hold poison
@@ -61,7 +63,7 @@ const faultSchema = z
 
 /** Private to the mock and to what wraps it; users see MockOptions. */
 export const mockOptionsSchema = z.strictObject({
-  timeoutMs: z.number().positive().default(DEFAULT_TIMEOUT_MS),
+  timeoutMs: z.number().positive().optional(),
   checks: z.enum(['all', 'order']).default('all'),
   schedule: z.enum(['fifo', 'random']).default('fifo'),
   seed: z.int().nonnegative().default(0),

@@ -56,6 +56,11 @@ export class MockWorld {
     return this.liveResources.isLive(rank);
   }
 
+  /** Faults that no call has come to. */
+  get unstruckFaults(): readonly string[] {
+    return this.#faults.unstruck;
+  }
+
   /** Put a new call in flight; `arrive` brings it to where the others meet it. */
   start(call: MockCall, arrive: () => void): void {
     const { owner } = call;

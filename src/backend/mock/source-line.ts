@@ -1,11 +1,14 @@
 /** Where in the user's program a call was made. */
-import { dirname, isAbsolute, relative, sep } from 'node:path';
+import { dirname, isAbsolute, join, relative, sep } from 'node:path';
 
 /** Frames that are looked through for one outside Lockstep: a hook of DDP calls a collective a dozen frames deep. */
 const MAX_FRAMES = 20;
 
-/** Our own frames lie below this folder: src/ here, dist/ in the package. */
-const LIBRARY_ROOT = dirname(dirname(__dirname)) + sep;
+/** This file's folder is backend/mock below dist/ (or src/ in a checkout) of the package. */
+const PACKAGE_ROOT = dirname(dirname(dirname(__dirname)));
+
+/** Our own frames lie in dist/, or in src/ where source maps are on: ts-jest, Vitest and tsx turn them on. */
+const LIBRARY_ROOTS = ['dist', 'src'].map((folder) => join(PACKAGE_ROOT, folder) + sep);
 
 /** A stack that is formatted only when somebody asks: capturing costs about a microsecond, formatting a hundred. */
 export class CallSite {
@@ -27,8 +30,9 @@ export class CallSite {
     for (const frame of (this.stack ?? '').split('\n').slice(1)) {
       const place = placeOf(frame);
       if (place === undefined || isNodes(place)) continue;
-      if (!place.startsWith(LIBRARY_ROOT)) return shorten(place);
-      outermost = `lockstep/${place.slice(LIBRARY_ROOT.length)}`;
+      const root = LIBRARY_ROOTS.find((folder) => place.startsWith(folder));
+      if (root === undefined) return shorten(place);
+      outermost = `lockstep/${place.slice(root.length)}`;
     }
     return outermost;
   }

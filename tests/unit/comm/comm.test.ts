@@ -322,3 +322,35 @@ test('a backward that has saved a tensor is refused after a collective has chang
     await expect(loss.backward()).rejects.toThrow("a tensor that 'mul' saved was changed in place since");
   });
 });
+
+describe('JavaScript callers', () => {
+  const tensor = Tensor.ones([1]);
+
+  test.each<[string, () => PromiseLike<unknown>]>([
+    ['allReduceSum', () => allReduceSum(tensor, undefined as never)],
+    ['allGather', () => allGather(tensor, undefined as never)],
+    ['gatherTensor', () => gatherTensor(tensor, 0, undefined as never)],
+    ['barrier', () => barrier(undefined as never)],
+  ])('%s without a group rejects and says what to pass', async (name, call) => {
+    const error = await rejectionOf(call());
+    expect(error.message).toBe(
+      `${name}: expected a ProcessGroup as the argument 'group', got undefined. Pass world.group, or a group made by newGroup() (and await that).`,
+    );
+  });
+
+  test('a world in the place of a group is recognised', async () => {
+    await runWorld(1, async (world) => {
+      expect((await rejectionOf(allReduceSum(tensor, world as never))).message).toContain(
+        'got a World. Pass world.group.',
+      );
+      expect(() => rank(world as never)).toThrow('Pass world.group.');
+    });
+  });
+
+  test('a bare number in the place of options is refused, since it is no tag', async () => {
+    const group = ProcessGroup.mock();
+    expect((await rejectionOf(sendTensor(tensor, 0, group, 1 as never))).message).toContain(
+      'sendTensor: expected options { tag, timeoutMs }, got 1',
+    );
+  });
+});
