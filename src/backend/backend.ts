@@ -35,6 +35,8 @@ export interface CallOptions {
    * and [3, 2] on another is a mismatch, though the counts are the same. One dimension says no more than the count.
    */
   readonly shape?: readonly number[] | undefined;
+  /** What the buffer of a collective holds, as 'gradients of fc1.weight'. Ranks must agree on it; messages show it. */
+  readonly label?: string | undefined;
 }
 
 /** Unequal parts: `counts[r]` elements belong to rank r. Every rank passes the same list. */

@@ -37,6 +37,8 @@ export interface CollectiveCall {
   readonly counts?: number | readonly number[] | undefined;
   /** Of the tensor that each rank passes, where it has more than one dimension. */
   readonly shape?: readonly number[] | undefined;
+  /** What each rank says that it passes. */
+  readonly label?: string | undefined;
   /** Source or destination, as a rank of the group. */
   readonly root?: number | undefined;
   /** The ranks that a split takes. */
@@ -64,6 +66,7 @@ export function isSameCollective(a: CollectiveCall, b: CollectiveCall): boolean 
     a.root === b.root &&
     isSameCounts(a.counts, b.counts) &&
     isSameCounts(a.shape, b.shape) &&
+    a.label === b.label &&
     isSameCounts(a.ranks, b.ranks)
   );
 }
@@ -94,8 +97,16 @@ export function findUnequalPair(
 
 /** As `allReduce(float32[4], Sum)`. */
 export function describeCollective(call: CollectiveCall): string {
-  const parts = [describeData(call), describeRoot(call), call.reduceOp].filter((part) => part !== undefined);
+  const label = call.label === undefined ? undefined : `of ${shortened(call.label)}`;
+  const parts = [describeData(call), describeRoot(call), call.reduceOp, label].filter((part) => part !== undefined);
   return `${call.op}(${parts.join(', ')})`;
+}
+
+/** Labels of many parameters fill pages. */
+const LONGEST_LABEL = 160;
+
+function shortened(label: string): string {
+  return label.length <= LONGEST_LABEL ? label : `${label.slice(0, LONGEST_LABEL)}...`;
 }
 
 function describeData(call: CollectiveCall): string | undefined {

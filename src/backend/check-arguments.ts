@@ -4,6 +4,7 @@ import { byteSize, dtypeOf, isDetached, type DataBuffer, type DType, type HostBu
 import { InvalidArgumentError, UnsupportedError } from '../core/errors';
 import { checkReduceOp, type ReduceOp } from '../core/reduce-op';
 import type { BackendCapabilities, CallOptions } from './backend';
+import type { CollectiveCall } from './call';
 import type { Counts } from './parts';
 
 /** The rank that calls, and its group. */
@@ -118,9 +119,9 @@ export function overlapStart(a: HostBuffer, b: HostBuffer): number | undefined {
 }
 
 export const CALL_OPTIONS = ['timeoutMs'] as const;
-export const TENSOR_OPTIONS = ['timeoutMs', 'shape'] as const;
-export const COUNTS_OPTIONS = ['timeoutMs', 'shape', 'counts'] as const;
-export const ALL_TO_ALL_OPTIONS = ['timeoutMs', 'shape', 'sendCounts', 'recvCounts'] as const;
+export const TENSOR_OPTIONS = ['timeoutMs', 'shape', 'label'] as const;
+export const COUNTS_OPTIONS = ['timeoutMs', 'shape', 'label', 'counts'] as const;
+export const ALL_TO_ALL_OPTIONS = ['timeoutMs', 'shape', 'label', 'sendCounts', 'recvCounts'] as const;
 
 /** The timeout of a call. By hand, not by a schema: this runs on every call. */
 export function checkOptions(caller: Caller, options: CallOptions | undefined, known: readonly string[]): number {
@@ -135,14 +136,17 @@ export function checkOptions(caller: Caller, options: CallOptions | undefined, k
   return checkTimeout(options.timeoutMs, caller.timeoutMs);
 }
 
-/** The shape given for a call's tensor, for its fingerprint; undefined where the count says as much. */
-export function checkShape(options: CallOptions | undefined): readonly number[] | undefined {
-  const shape = options?.shape;
-  if (shape === undefined) return undefined;
-  if (!Array.isArray(shape) || !shape.every((extent) => Number.isSafeInteger(extent) && extent >= 0)) {
+/** What the caller says of the contents of its buffer, for the fingerprint. */
+export function checkContents(options: CallOptions | undefined): Pick<CollectiveCall, 'shape' | 'label'> {
+  const { shape, label } = options ?? {};
+  if (shape !== undefined && (!Array.isArray(shape) || !shape.every((n) => Number.isSafeInteger(n) && n >= 0))) {
     throw new InvalidArgumentError(`shape: expected a list of whole numbers, got ${describeList(shape)}.`);
   }
-  return shape.length > 1 ? shape : undefined;
+  if (label !== undefined && typeof label !== 'string') {
+    throw new InvalidArgumentError(`label: expected a string, got ${describeList(label)}.`);
+  }
+  // one dimension says no more than the count
+  return { shape: shape !== undefined && shape.length > 1 ? shape : undefined, label };
 }
 
 export function describeList(value: unknown): string {

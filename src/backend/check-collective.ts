@@ -22,7 +22,7 @@ import {
   checkOverlap,
   checkParts,
   checkRank,
-  checkShape,
+  checkContents,
   describeList,
   describeTotal,
   overlapStart,
@@ -50,7 +50,7 @@ export function checkAllReduce(
   const reduceOp = checkOp(caller, op, dtype);
   const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
   return {
-    call: { op: 'allReduce', reduceOp, dtype, counts: data.length, shape: checkShape(options) },
+    call: { op: 'allReduce', reduceOp, dtype, counts: data.length, ...checkContents(options) },
     send: data,
     recv: data,
     timeoutMs,
@@ -68,7 +68,7 @@ export function checkBroadcast(
   const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
   const isSource = caller.rank === root;
   return {
-    call: { op: 'broadcast', dtype, counts: data.length, root, shape: checkShape(options) },
+    call: { op: 'broadcast', dtype, counts: data.length, root, ...checkContents(options) },
     send: isSource ? data : undefined,
     recv: isSource ? undefined : data,
     timeoutMs,
@@ -88,7 +88,7 @@ export function checkAllGather(
   checkLength(send, partLength(counts, caller.rank), 'send', `counts[${caller.rank}]`);
   checkLength(recv, totalLength(counts, caller.size), 'recv', describeTotal(counts, caller.size));
   checkOverlap(caller, 'send', send, 'recv', recv, partStart(counts, caller.rank));
-  return { call: { op: 'allGather', dtype, counts, shape: checkShape(options) }, send, recv, timeoutMs };
+  return { call: { op: 'allGather', dtype, counts, ...checkContents(options) }, send, recv, timeoutMs };
 }
 
 export function checkReduceScatter(
@@ -106,7 +106,7 @@ export function checkReduceScatter(
   checkLength(recv, partLength(counts, caller.rank), 'recv', `counts[${caller.rank}]`);
   checkLength(send, totalLength(counts, caller.size), 'send', describeTotal(counts, caller.size));
   checkOverlap(caller, 'recv', recv, 'send', send, partStart(counts, caller.rank));
-  return { call: { op: 'reduceScatter', reduceOp, dtype, counts, shape: checkShape(options) }, send, recv, timeoutMs };
+  return { call: { op: 'reduceScatter', reduceOp, dtype, counts, ...checkContents(options) }, send, recv, timeoutMs };
 }
 
 export function checkReduce(
@@ -128,7 +128,7 @@ export function checkReduce(
     checkOverlap(caller, 'recv', output, 'send', send, 0);
   }
   return {
-    call: { op: 'reduce', reduceOp, dtype, counts: send.length, root, shape: checkShape(options) },
+    call: { op: 'reduce', reduceOp, dtype, counts: send.length, root, ...checkContents(options) },
     send,
     recv: output,
     timeoutMs,
@@ -152,7 +152,7 @@ export function checkGather(
     checkOverlap(caller, 'send', send, 'recv', output, partStart(send.length, caller.rank));
   }
   return {
-    call: { op: 'gather', dtype, counts: send.length, root, shape: checkShape(options) },
+    call: { op: 'gather', dtype, counts: send.length, root, ...checkContents(options) },
     send,
     recv: output,
     timeoutMs,
@@ -176,7 +176,7 @@ export function checkScatter(
     checkOverlap(caller, 'recv', recv, 'send', input, partStart(recv.length, caller.rank));
   }
   return {
-    call: { op: 'scatter', dtype, counts: recv.length, root, shape: checkShape(options) },
+    call: { op: 'scatter', dtype, counts: recv.length, root, ...checkContents(options) },
     send: input,
     recv,
     timeoutMs,
@@ -206,7 +206,7 @@ export function checkAllToAll(
     );
   }
   return {
-    call: { op: 'allToAll', dtype, sendCounts, recvCounts, shape: checkShape(options) },
+    call: { op: 'allToAll', dtype, sendCounts, recvCounts, ...checkContents(options) },
     send: front(send, sendCounts),
     recv: front(recv, recvCounts),
     timeoutMs,

@@ -7,6 +7,7 @@ import type { ProcessGroup } from '../process-group/process-group';
 import { bufferForCall } from '../process-group/tensor-collectives';
 import { Tensor } from '../tensor/tensor';
 import { withMemoryCategory } from '../tensor/storage';
+import { describeEntry } from './agreement';
 import { placeIn } from './place-in';
 import { launchOn, runOn } from './group-argument';
 
@@ -37,9 +38,11 @@ export function syncGradients(
       byDType.set(tensor.dtype, members);
       members.push(tensor);
     }
+    // flattened, they would be matched by their total size alone
+    const label = `gradients ${Array.from(tensors, (tensor) => describeEntry(tensor ?? undefined)).join(', ')}`;
     const flats = [...byDType.values()].map(flatten);
     try {
-      await Promise.all(flats.map(({ flat }) => group.allReduce(flat, ReduceOp.Average, options)));
+      await Promise.all(flats.map(({ flat }) => group.allReduce(flat, ReduceOp.Average, { ...options, label })));
       for (const { flat, members } of flats) unflatten(flat, members);
     } finally {
       for (const { flat } of flats) flat.dispose();
@@ -67,6 +70,7 @@ function unflatten(flat: Tensor, members: readonly Tensor[]): void {
   let start = 0;
   for (const member of members) {
     copyBuffer(member.storage.buffer, viewBuffer(flat.storage.buffer, start, member.size));
+    member.storage.markChanged();
     start += member.size;
   }
 }

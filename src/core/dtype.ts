@@ -105,6 +105,12 @@ export function copyBuffer(target: HostBuffer, source: HostBuffer, targetStart =
   (target as Uint8Array).set(source as Uint8Array, targetStart);
 }
 
+/** True if two buffers of one dtype and length hold the same bits. */
+export function isSameBits(a: HostBuffer, b: HostBuffer): boolean {
+  const bytes = bytesOf(b);
+  return Buffer.from(a.buffer, a.byteOffset, a.byteLength).equals(bytes);
+}
+
 /** True if the memory of `buffer` was transferred away; such an array has length 0 and cannot be told from an empty one by length. */
 export function isDetached(buffer: HostBuffer): boolean {
   if (buffer.byteLength !== 0) return false;

@@ -134,7 +134,7 @@ export class NativeError extends LockstepError {
   override readonly code = 'LOCKSTEP_NATIVE';
   override readonly scope: 'group' | 'process';
 
-  constructor(message: string, scope: 'group' | 'process', context: ErrorContext = {}) {
+  constructor(message: string, scope: 'group' | 'process' = 'group', context: ErrorContext = {}) {
     super(message, context);
     this.scope = scope;
   }

@@ -13,3 +13,8 @@ export function defaultGenerator(): Generator {
 export function manualSeed(seed: number): void {
   defaultGenerator().setState(new Generator(seed).getState());
 }
+
+/** The seed of one rank's default generator: neighbouring worlds' ranks share no stream, seed s rank 1 is not seed s+1 rank 0. */
+export function rankSeed(seed: number, rank: number): number {
+  return (seed % 2 ** 32) * 2 ** 16 + rank;
+}

@@ -21,6 +21,8 @@ export interface HookBucket {
   readonly data: HostBuffer;
   /** Whose gradients these are, in the order in which they lie in `data`. */
   readonly parameters: readonly Parameter[];
+  /** Whose gradients these are, by name: pass it to collectives, so that ranks compare it and messages show it. */
+  readonly label: string;
 }
 
 /**
@@ -32,12 +34,13 @@ export interface HookBucket {
 export type CommHook = (bucket: HookBucket, group: ProcessGroup) => PromiseLike<void>;
 
 /** The default: one all-reduce in the gradients' own dtype. */
-export const allReduceHook: CommHook = (bucket, group) => group.allReduce(bucket.tensor, ReduceOp.Average);
+export const allReduceHook: CommHook = (bucket, group) =>
+  group.allReduce(bucket.tensor, ReduceOp.Average, { label: bucket.label });
 
 /** Divide the sum over the group by `divisor` instead of the group's size: ranks without input count for nothing. */
 export function averageOver(divisor: number): CommHook {
   return async (bucket, group) => {
-    await group.allReduce(bucket.tensor, ReduceOp.Sum);
+    await group.allReduce(bucket.tensor, ReduceOp.Sum, { label: bucket.label });
     const average = noGrad(() => bucket.tensor.div(divisor));
     copyBuffer(bucket.data, average.storage.buffer);
     average.dispose();
@@ -81,6 +84,6 @@ async function compressed(bucket: HookBucket, group: ProcessGroup, format: HalfF
   if (bucket.dtype !== 'float32') return allReduceHook(bucket, group);
   const gradients = bucket.data as Float32Array;
   const half = format.narrow(gradients);
-  await group.allReduce(Tensor.wrap(half), ReduceOp.Average);
+  await group.allReduce(Tensor.wrap(half), ReduceOp.Average, { label: bucket.label });
   format.widen(half, gradients);
 }

@@ -15,8 +15,8 @@ import type { CommHook } from './comm-hooks';
 import { DDP_EVENTS, type DdpEvents } from './ddp-events';
 import { GradSyncStrategy } from './grad-sync-strategy';
 import { Join, type JoinOptions } from './join';
-import { noSyncKey } from './no-sync';
-import { broadcastTensors, checkSameModule, type NamedTensor } from './parameter-sync';
+import { isInNoSync, runInNoSync } from './no-sync';
+import { broadcastTensors, checkSameModule, refreshTensors, type NamedTensor } from './parameter-sync';
 import { Reducer } from './reducer';
 
 /** Options of DistributedDataParallel; the same on every rank, which `syncParameters` checks. */
@@ -92,6 +92,7 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
   constructor(module: M, group: ProcessGroup, options: DistributedDataParallelOptions = {}) {
     super();
     checkGroup(group, 'DistributedDataParallel');
+    checkModule(module);
     if (!group.isMember) {
       throw new NotInGroupError(
         `DistributedDataParallel: this rank is not a member of the group (ranks ${group.ranks.join(', ')}). Wrap the module only where group.isMember is true.`,
@@ -166,7 +167,7 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
    * next backward outside, or by `syncGradients()`. For gradient accumulation. Returns what `fn` returns.
    */
   async noSync<R>(fn: () => R | Promise<R>): Promise<R> {
-    return noSyncKey.run(true, fn);
+    return runInNoSync(this.#reducer, fn);
   }
 
   /** Replace the all-reduce of a bucket, on every rank alike, between two backwards. */
@@ -197,7 +198,7 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
       const result = await fn();
       await this.#reducer.finishPending();
       const source = await join.follow({
-        forward: (active) => broadcastTensors(this.#buffers(), active, this.processGroup),
+        forward: (active) => refreshTensors(this.#buffers(), active, this.processGroup),
         sync: (divisor) => this.#reducer.shadow(divisor),
       });
       await broadcastTensors(this.#allTensors(), source, this.processGroup);
@@ -229,11 +230,11 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
   }
 
   async #syncBuffers(): Promise<void> {
-    if (!this.#options.broadcastBuffers || noSyncKey.get()) return;
+    if (!this.#options.broadcastBuffers || isInNoSync(this.#reducer)) return;
     const buffers = this.#buffers();
     if (buffers.length === 0) return;
     const source = this.#join === undefined ? 0 : await this.#join.announceForward();
-    await broadcastTensors(buffers, source, this.processGroup);
+    await refreshTensors(buffers, source, this.processGroup);
   }
 
   #makeReducer(): Reducer {
@@ -275,4 +276,13 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
   #allTensors(): NamedTensor[] {
     return [...this.namedParameters().map(([name, tensor]) => ({ name, tensor })), ...this.#buffers()];
   }
+}
+
+/** @throws InvalidArgumentError for what JavaScript lets through */
+function checkModule(module: unknown): void {
+  if (typeof (module as Partial<AnyModule> | null | undefined)?.namedParameters === 'function') return;
+  throw new InvalidArgumentError(
+    `DistributedDataParallel: expected a Module as the first argument, got ${module === null ? 'null' : typeof module}. Extend Module and pass an instance.`,
+    { op: 'DistributedDataParallel' },
+  );
 }

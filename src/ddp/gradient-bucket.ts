@@ -53,6 +53,11 @@ export class GradientBucket {
    * @throws InvalidArgumentError if its dtype differs from what the bucket holds
    */
   add(tensor: Tensor): boolean {
+    if (!(tensor instanceof Tensor)) {
+      throw new InvalidArgumentError(
+        `GradientBucket.add: expected a Tensor, got ${typeof tensor}. Use Tensor.from(values).`,
+      );
+    }
     const held = this.#buffer === undefined ? undefined : dtypeOf(this.#buffer);
     if (held !== undefined && held !== tensor.dtype) {
       throw new InvalidArgumentError(

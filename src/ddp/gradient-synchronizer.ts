@@ -2,6 +2,7 @@ import type { DType } from '../core/dtype';
 import { InvalidArgumentError } from '../core/errors';
 import { ReduceOp } from '../core/reduce-op';
 import type { ProcessGroup } from '../process-group/process-group';
+import { checkAgreement, describeEntry } from '../comm/agreement';
 import { Tensor } from '../tensor/tensor';
 import { GradSyncStrategy } from './grad-sync-strategy';
 import { GradientBucket } from './gradient-bucket';
@@ -79,7 +80,13 @@ export class GradientSynchronizer {
    */
   async syncAll(group: ProcessGroup): Promise<void> {
     if (this.strategy === GradSyncStrategy.NoSync) return;
-    await this.#checkSameEverywhere(group);
+    await checkAgreement(
+      this.#gradients.map(describeEntry),
+      group,
+      'GradientSynchronizer.syncAll',
+      ({ index, rank, theirs = 'not announced by prepare', reference = 'not announced by prepare' }) =>
+        `the ranks hold different gradients: index ${index} is ${theirs} on rank ${rank}, and ${reference} on rank 0. Add a gradient for the same parameters on every rank (zeros where one is unused).`,
+    );
     const filled = this.#fillBuckets();
     if (this.strategy === GradSyncStrategy.Synchronous) {
       for (const { bucket } of filled) await group.allReduce(Tensor.wrap(bucket.data), ReduceOp.Average);
@@ -123,25 +130,6 @@ export class GradientSynchronizer {
       elementsLeft -= gradient.size;
     });
     return filled;
-  }
-
-  /** Buckets are matched by size alone, so gradients of other parameters could be added up unnoticed: compare first. */
-  async #checkSameEverywhere(group: ProcessGroup): Promise<void> {
-    const mine = this.#gradients.map((gradient) =>
-      gradient === undefined ? 'none' : `${gradient.dtype}[${gradient.shape.join(', ')}]`,
-    );
-    const all = await group.allGatherObjects(mine);
-    const reference = all[0] as string[];
-    all.forEach((theirs, rank) => {
-      const length = Math.max(theirs.length, reference.length);
-      for (let index = 0; index < length; index++) {
-        if (theirs[index] === reference[index]) continue;
-        throw new InvalidArgumentError(
-          `GradientSynchronizer.syncAll: the ranks hold different gradients: index ${index} is ${theirs[index] ?? 'not announced by prepare'} on rank ${rank}, and ${reference[index] ?? 'not announced by prepare'} on rank 0. Add a gradient for the same parameters on every rank (zeros where one is unused).`,
-          { rank: group.rank, op: 'syncAll', ranks: [rank] },
-        );
-      }
-    });
   }
 }
 

@@ -1,7 +1,17 @@
 import { ContextKey } from '../core/context';
 
 /**
- * True inside `noSync(fn)`: backward keeps gradients on this rank, and steps that use them are meant.
- * Per asynchronous context, so that a rank inside noSync changes nothing for the others. See [Note: ambient state].
+ * The reducers whose `noSync(fn)` this asynchronous context runs in: their backward keeps gradients on this rank, and
+ * steps that use them are meant. Other modules, and other ranks, go on averaging. See [Note: ambient state].
  */
-export const noSyncKey = new ContextKey<boolean>(false);
+const localReducersKey = new ContextKey<readonly object[]>([]);
+
+/** True inside `noSync` of `reducer`. */
+export function isInNoSync(reducer: object): boolean {
+  return localReducersKey.get().includes(reducer);
+}
+
+/** Run `fn` inside `noSync` of `reducer`. */
+export function runInNoSync<R>(reducer: object, fn: () => R): R {
+  return localReducersKey.run([...localReducersKey.get(), reducer], fn);
+}

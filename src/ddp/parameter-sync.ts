@@ -1,5 +1,6 @@
 /** Start every rank from rank 0's values, once it is sure that all ranks have the same module. */
-import { InvalidArgumentError } from '../core/errors';
+import { copyBuffer, isSameBits } from '../core/dtype';
+import { checkAgreement } from '../comm/agreement';
 import type { ProcessGroup } from '../process-group/process-group';
 import { noGrad } from '../tensor/gradient-mode';
 import type { Tensor } from '../tensor/tensor';
@@ -8,12 +9,6 @@ import type { Tensor } from '../tensor/tensor';
 export interface NamedTensor {
   readonly name: string;
   readonly tensor: Tensor;
-}
-
-/** What a rank tells about itself before anything is sent. */
-interface Manifest {
-  readonly settings: readonly string[];
-  readonly tensors: readonly string[];
 }
 
 /**
@@ -25,36 +20,17 @@ export async function checkSameModule(
   settings: readonly string[],
   group: ProcessGroup,
 ): Promise<void> {
-  const manifest: Manifest = {
-    settings,
-    tensors: tensors.map(
-      ({ name, tensor }) =>
-        `'${name}' [${tensor.shape.join(', ')}] ${tensor.dtype}${tensor.requiresGrad ? '' : ' without gradient'}`,
-    ),
-  };
-  const all = await group.allGatherObjects(manifest);
-  const reference = all[0] as Manifest;
-  all.forEach((theirs, rank) => {
-    compare(theirs.tensors, reference.tensors, rank, 'parameter or buffer', group);
-    compare(theirs.settings, reference.settings, rank, 'option', group);
-  });
-}
-
-function compare(
-  theirs: readonly string[],
-  reference: readonly string[],
-  rank: number,
-  what: string,
-  group: ProcessGroup,
-): void {
-  const length = Math.max(theirs.length, reference.length);
-  for (let i = 0; i < length; i++) {
-    if (theirs[i] === reference[i]) continue;
-    throw new InvalidArgumentError(
-      `DistributedDataParallel: the ranks wrap different modules. ${what} ${i} is ${theirs[i] ?? 'missing'} on rank ${rank}, and ${reference[i] ?? 'missing'} on rank 0. Build the same module with the same options on every rank; only values may differ.`,
-      { rank: group.rank, op: 'syncParameters', ranks: [rank] },
-    );
-  }
+  const entries = tensors.map(
+    ({ name, tensor }) =>
+      `'${name}' [${tensor.shape.join(', ')}] ${tensor.dtype}${tensor.requiresGrad ? '' : ' without gradient'}`,
+  );
+  await checkAgreement(
+    [...settings, ...entries],
+    group,
+    'DistributedDataParallel',
+    ({ index, rank, theirs = 'missing', reference = 'missing' }) =>
+      `the ranks wrap different modules: ${index < settings.length ? 'option' : 'parameter or buffer'} ${index < settings.length ? index : index - settings.length} is ${theirs} on rank ${rank}, and ${reference} on rank 0. Build the same module with the same options on every rank; only values may differ.`,
+  );
 }
 
 /** Overwrite `tensors` with those of rank `source`, in place. */
@@ -65,5 +41,28 @@ export async function broadcastTensors(
 ): Promise<void> {
   await noGrad(async () => {
     await Promise.all(tensors.map(({ tensor }) => group.broadcast(tensor, source)));
+  });
+}
+
+/**
+ * The same for buffers, before a forward: only those whose bits differ are written to, since a graph that an earlier
+ * forward has recorded may still need them, and must be refused if they really change.
+ */
+export async function refreshTensors(
+  tensors: readonly NamedTensor[],
+  source: number,
+  group: ProcessGroup,
+): Promise<void> {
+  await noGrad(async () => {
+    const copies = tensors.map(({ tensor }) => tensor.clone());
+    await Promise.all(copies.map((copy) => group.broadcast(copy, source)));
+    tensors.forEach(({ tensor }, index) => {
+      const copy = copies[index] as Tensor;
+      if (!isSameBits(tensor.storage.buffer, copy.storage.buffer)) {
+        copyBuffer(tensor.storage.buffer, copy.storage.buffer);
+        tensor.storage.markChanged();
+      }
+      copy.dispose();
+    });
   });
 }

@@ -4,6 +4,7 @@ import type { BucketSlot, PlannedBucket } from '../bucketing/bucket-plan';
 import type { Parameter } from '../nn/parameter';
 import { withMemoryCategory } from '../tensor/storage';
 import { Tensor } from '../tensor/tensor';
+import { keep } from '../tensor/tidy';
 
 /** A trainable parameter and the name under which the module lists it. */
 export interface NamedParameter {
@@ -37,8 +38,9 @@ export class ReducerBucket {
   constructor(index: number, plan: PlannedBucket, parameters: readonly NamedParameter[], isView: boolean) {
     this.index = index;
     this.#isView = isView;
+    // made in the first forward or backward, which may run in a tidy() of the caller's: it must outlive that
     this.tensor = withMemoryCategory(isView ? 'gradients' : 'communication', () =>
-      Tensor.zeros([plan.numElements], { dtype: plan.dtype }),
+      keep(Tensor.zeros([plan.numElements], { dtype: plan.dtype })),
     );
     this.#slots = plan.slots.map((slot) => {
       const named = parameters[slot.item] as NamedParameter;
@@ -63,6 +65,11 @@ export class ReducerBucket {
 
   get names(): string[] {
     return this.#slots.map((slot) => slot.name);
+  }
+
+  /** For the bucket's collective. */
+  get label(): string {
+    return `gradients of ${this.names.join(', ')}`;
   }
 
   get parameters(): Parameter[] {

@@ -7,6 +7,7 @@ import type { GuardedEmitter } from '../process-group/guarded-emitter';
 import type { ProcessGroup } from '../process-group/process-group';
 import { afterBackward } from '../tensor/backward-session';
 import type { GradientGate } from '../tensor/gradient-leaf';
+import { assertNoPendingCall } from '../tensor/pending-calls';
 import { Tensor } from '../tensor/tensor';
 import { reverseOrder, type BucketCapacity } from '../bucketing/bucket-plan';
 import { Parameter } from '../nn/parameter';
@@ -14,7 +15,7 @@ import { BucketSet } from './bucket-set';
 import { allReduceHook, averageOver, type CommHook } from './comm-hooks';
 import type { DdpEvents } from './ddp-events';
 import { GradSyncStrategy } from './grad-sync-strategy';
-import { noSyncKey } from './no-sync';
+import { isInNoSync } from './no-sync';
 import type { NamedParameter, ReducerBucket } from './reducer-bucket';
 
 export interface ReducerOptions {
@@ -106,7 +107,7 @@ export class Reducer implements GradientGate {
     this.#refuseAfterBrokenPass();
     this.#rebuild();
     for (const bucket of this.#set.buckets) bucket.startPass();
-    const isSyncing = this.#options.strategy === GradSyncStrategy.Overlapped && !noSyncKey.get();
+    const isSyncing = this.#options.strategy === GradSyncStrategy.Overlapped && !isInNoSync(this);
     const pass = newPass(isSyncing && this.announcer === undefined);
     this.#pass = pass;
     afterBackward(() => this.#endPass(pass, isSyncing));
@@ -115,7 +116,7 @@ export class Reducer implements GradientGate {
   /** Called by optimizers and clipping: wait for averages on their way, refuse gradients that are this rank's own. */
   async settle(operation: string): Promise<void> {
     await this.finishPending();
-    if (this.#options.strategy === GradSyncStrategy.NoSync || noSyncKey.get()) return;
+    if (this.#options.strategy === GradSyncStrategy.NoSync || isInNoSync(this)) return;
     const local = this.#unsynchronised();
     if (local.length === 0) return;
     throw new InvalidArgumentError(
@@ -126,6 +127,7 @@ export class Reducer implements GradientGate {
 
   /** Average whatever is not averaged yet, and wait until all gradients are final. Without any, nothing happens. */
   async synchronise(): Promise<void> {
+    for (const { parameter } of this.#parameters) assertNoPendingCall(parameter, 'syncGradients()');
     await this.finishPending();
     this.#refuseAfterBrokenPass();
     if (this.#options.strategy === GradSyncStrategy.NoSync || this.#unsynchronised().length === 0) return;
@@ -208,9 +210,9 @@ export class Reducer implements GradientGate {
     const startedMs = systemClock.now();
     const hook = divisor === this.#group.size ? this.#hook : averageOver(divisor);
     const isLast = bucket.index === this.#set.buckets.length - 1;
-    const { index, dtype, tensor, data, parameters } = bucket;
+    const { index, dtype, tensor, data, parameters, label } = bucket;
     try {
-      await hook({ index, isLast, dtype, tensor, data, parameters }, this.#group);
+      await hook({ index, isLast, dtype, tensor, data, parameters, label }, this.#group);
     } catch (error) {
       throw namingBucket(error, bucket);
     }
@@ -315,7 +317,7 @@ export class Reducer implements GradientGate {
       if (!(leaf instanceof Parameter) || leaf.gradientGate !== undefined || this.#itemOf.has(leaf)) continue;
       this.#fail(
         new InvalidArgumentError(
-          `backward() on rank ${this.#group.rank} reached ${leaf.name === undefined ? 'a Parameter without a name' : `the Parameter '${leaf.name}'`} of shape [${leaf.shape.join(', ')}], which the wrapped module does not list, so its gradient would not be averaged. Assign it to a property of the module (not to a #private field, Map or closure), or set requiresGrad = false.`,
+          `backward() on rank ${this.#group.rank} reached ${leaf.name === undefined ? 'a Parameter without a name' : `the Parameter '${leaf.name}'`} of shape [${leaf.shape.join(', ')}], which the wrapped module does not list, so its gradient would not be averaged. Assign it to a property of the module (not to a #private field, Map or closure), or set requiresGrad = false. One that was frozen when the module was wrapped has to be trainable before that.`,
           { rank: this.#group.rank, op: 'backward' },
         ),
       );

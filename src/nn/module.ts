@@ -1,4 +1,6 @@
+import { z } from 'zod';
 import { InvalidArgumentError } from '../core/errors';
+import { parseOptions } from '../core/options';
 import { assertNoPendingCall } from '../tensor/pending-calls';
 import type { Tensor } from '../tensor/tensor';
 import { keep } from '../tensor/tidy';
@@ -14,6 +16,8 @@ import type { AnyModule, LoadStateResult, Named, StateDict } from './any-module'
 import { loadModuleState, saveModuleState } from './module-state';
 import { childrenOf, join, MODULE_BRAND, modulesOf, parametersOf } from './module-tree';
 import type { Parameter } from './parameter';
+
+const bufferOptions = z.strictObject({ persistent: z.boolean().default(true) });
 
 /**
  * A part of a model: parameters, other modules, and `forward`. Extend it, assign parameters and modules as properties,
@@ -119,7 +123,8 @@ export abstract class Module<In extends readonly unknown[] = [Tensor], Out = Ten
         `${this.constructor.name}.registerBuffer: '${name}' is ${name in this ? 'already a property of the module' : 'no name for a buffer'}.`,
       );
     }
-    this.#buffers.set(name, { persistent: options.persistent ?? true });
+    const { persistent } = parseOptions(bufferOptions, options, `${this.constructor.name}.registerBuffer`);
+    this.#buffers.set(name, { persistent });
     Object.defineProperty(this, name, { value: tensor, writable: true, enumerable: true, configurable: true });
     return keep(tensor);
   }

@@ -1,5 +1,7 @@
+import { z } from 'zod';
 import { InvalidArgumentError } from '../core/errors';
 import { isFloatDType } from '../core/dtype';
+import { parseOptions } from '../core/options';
 import { describeTensor } from '../tensor/describe';
 import { adoptMemory, Tensor } from '../tensor/tensor';
 
@@ -26,6 +28,12 @@ export interface ParameterOptions {
   readonly placement?: Placement | undefined;
 }
 
+const optionsSchema = z.strictObject({
+  requiresGrad: z.boolean().default(true),
+  name: z.string().optional(),
+  placement: z.custom<Placement>().optional(),
+});
+
 /**
  * A leaf tensor that a Module lists among its parameters and an optimizer updates. Its bytes count as 'parameters', and
  * `tidy` leaves it alone.
@@ -44,7 +52,7 @@ export class Parameter extends Tensor {
         `new Parameter: expected a tensor, got ${typeof tensor}. Use Tensor.from(values).`,
       );
     }
-    const requiresGrad = options.requiresGrad ?? true;
+    const { requiresGrad } = parseOptions(optionsSchema, options, 'new Parameter');
     if (requiresGrad && !isFloatDType(tensor.dtype)) {
       throw new InvalidArgumentError(
         `new Parameter: ${describeTensor(tensor)} cannot be trained; only floating point tensors have gradients. ` +

@@ -203,7 +203,9 @@ export function batch(channel: GroupChannel, ops: readonly TensorP2pOp[], option
     if (!Array.isArray(ops)) throw invalidArgument(place, 'expected a list of { op, data, peer, tag? }');
     const plain = (ops as readonly TensorP2pOp[]).map((part): P2pOp => {
       // What is no part at all is left to the backend's checks.
-      return part?.data instanceof Tensor ? { ...part, data: bufferForCall(part.data, place) } : (part as P2pOp);
+      if (!(part?.data instanceof Tensor)) return part as P2pOp;
+      const buffer = part.op === 'recv' ? bufferToChange(part.data, place) : bufferForCall(part.data, place);
+      return { ...part, data: buffer };
     });
     const countSent = (): number =>
       plain.reduce((total, { op, data }) => (op === 'send' ? total + data.byteLength : total), 0);

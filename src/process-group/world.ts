@@ -2,6 +2,7 @@ import { inspect } from 'node:util';
 import type { Backend, CallOptions } from '../backend/backend';
 import { MockBackend, createBackend, type MockOptions } from '../backend/registry';
 import { stderrLogger, type Logger } from '../core/logger';
+import { defaultGenerator, rankSeed } from '../core/random';
 import type { Work } from '../core/work';
 import { GROUP_EVENTS, type GroupEvents } from './events';
 import { placeOfWorld } from './group-place';
@@ -51,6 +52,7 @@ export class World {
   static async init(options?: WorldOptions): Promise<World> {
     const { backend: name, localRank, logger, ...init } = readWorldSettings(options);
     const backend = await createBackend(name, init);
+    seedByRank(init.rank);
     return new World(backend, { localRank, logger });
   }
 
@@ -126,4 +128,14 @@ export class World {
   [inspect.custom](): string {
     return `World <rank ${this.rank} of ${this.worldSize}, local rank ${this.localRank}, ${this.group.backend.name}>`;
   }
+}
+
+/**
+ * Ranks that draw from the same default stream would drop the same units. The stream is that of the mock world's rank with
+ * seed 0, so that a program draws the same numbers there. A generator that was seeded or used before stays as it is.
+ */
+function seedByRank(rank: number): void {
+  const generator = defaultGenerator();
+  const { seed, position } = generator.getState();
+  if (seed === 0 && position === 0) generator.setState({ seed: rankSeed(0, rank), position: 0 });
 }

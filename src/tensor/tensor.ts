@@ -183,6 +183,9 @@ export class Tensor extends TensorState {
 
   /** x times the normal distribution function of x ('none'), or its approximation by tanh ('tanh'). */
   gelu(approximate: 'none' | 'tanh' = 'none'): Tensor {
+    if (approximate !== 'none' && approximate !== 'tanh') {
+      throw new InvalidArgumentError(`gelu: expected 'none' or 'tanh', got '${String(approximate)}'.`);
+    }
     return applyUnary(approximate === 'tanh' ? 'geluTanh' : 'gelu', this);
   }
 

@@ -1,4 +1,5 @@
 /** What all ranks of a mock world share. */
+import { rankSeed } from '../../core/random';
 import { systemClock, type Clock } from '../../core/clock';
 import { runDetached } from '../../core/context';
 import { FaultPlan, InjectedFaultError } from './faults';
@@ -143,9 +144,4 @@ export class MockWorld {
     for (const arrive of arrivals) arrive();
     this.noteChange();
   }
-}
-
-/** Neighbouring worlds' ranks should not share a stream: seed s rank 1 is not seed s+1 rank 0. */
-function rankSeed(seed: number, rank: number): number {
-  return (seed % 2 ** 32) * 2 ** 16 + rank;
 }

@@ -5,6 +5,7 @@ import { memory } from '../../../src/core/memory-account';
 import { type MockBackend } from '../../../src/backend/registry';
 import { sizeOf } from '../../../src/tensor/shape';
 import { Tensor } from '../../../src/tensor/tensor';
+import { runWorld } from '../../../src/testing/index';
 import { filled } from '../../helpers/fill';
 import { holdsAsync } from '../../helpers/property';
 import { WORLD_SIZES, onRanks, rejectionOf } from '../process-group/worlds';
@@ -91,4 +92,24 @@ test('where it fails, the gradients are left as they were', async () => {
 
 test('null counts as undefined', async () => {
   await onRanks(2, async (group) => syncGradients([null as unknown as undefined, Tensor.zeros([1])], group));
+});
+
+test.each<[string, (rank: number) => (Tensor | undefined)[]]>([
+  ['another entry', (rank) => (rank === 0 ? [Tensor.ones([2]), undefined] : [undefined, Tensor.ones([2])])],
+  [
+    'another order',
+    (rank) => (rank === 0 ? [Tensor.ones([2]), Tensor.ones([3])] : [Tensor.ones([3]), Tensor.ones([2])]),
+  ],
+])('gradients of %s on one rank are a mismatch, though their total size agrees', async (_name, tensorsOf) => {
+  const run = runWorld(2, (world) => syncGradients(tensorsOf(world.rank), world.group));
+  await expect(run).rejects.toThrow(/disagree about collective 0:\n\s+rank 0: allReduce\(.* of gradients float32\[2\]/);
+});
+
+test('a backward that has saved a gradient is refused after syncGradients has changed it', async () => {
+  await runWorld(2, async (world) => {
+    const saved = Tensor.from([1 + world.rank]);
+    const loss = saved.mul(Tensor.from([2], [1], { requiresGrad: true })).sum();
+    await syncGradients([saved], world.group);
+    await expect(loss.backward()).rejects.toThrow('was changed in place since');
+  });
 });

@@ -3,7 +3,9 @@ import { memory } from '../../../src/core/memory-account';
 import { DistributedDataParallel } from '../../../src/ddp/ddp';
 import { GradSyncStrategy } from '../../../src/ddp/grad-sync-strategy';
 import { type Module } from '../../../src/nn/module';
-import { batchOf, gradientsOf, lossOf, Mlp, runPortable } from './models';
+import { SGD } from '../../../src/optim/sgd';
+import { tidy } from '../../../src/tensor/tidy';
+import { batchOf, flat, gradientsOf, lossOf, Mlp, runPortable } from './models';
 
 function average(rows: readonly (readonly number[])[]): number[] {
   const first = rows[0] as readonly number[];
@@ -140,4 +142,22 @@ test('a throwing listener changes nothing', async () => {
     return gradientsOf(ddp);
   });
   expect(results[0]).toEqual(results[1]);
+});
+
+test.each([false, true])('steps inside tidy give the gradients of steps outside; bucket view %s', async (isView) => {
+  const train = async (inTidy: boolean): Promise<number[][]> =>
+    runPortable(2, async (world) => {
+      const options = { gradientAsBucketView: isView, bucketCapMb: 0.0001 };
+      const ddp = new DistributedDataParallel(new Mlp(), world.group, options);
+      const optimizer = new SGD(ddp.parameters(), { lr: 0.1 });
+      const step = async (): Promise<void> => {
+        await (await lossOf(ddp, batchOf(world.rank, 4))).backward();
+        await ddp.syncGradients();
+        await optimizer.step();
+        optimizer.zeroGrad();
+      };
+      for (let i = 0; i < 4; i++) await (inTidy ? tidy(step) : step());
+      return flat(ddp.parameters());
+    });
+  expect(await train(true)).toEqual(await train(false));
 });

@@ -130,3 +130,62 @@ describe('a gradient that is not synchronised is never used silently', () => {
     for (const gradients of results) expect(gradients.slice(0, 2)).toEqual([NaN, 1]);
   });
 });
+
+test('noSync of one module leaves the others averaging', async () => {
+  const results = await runPortable(2, async (world) => {
+    const generator = new DistributedDataParallel(new Linear(1, 1, { bias: false }), world.group);
+    const judge = new DistributedDataParallel(new Linear(1, 1, { bias: false }), world.group);
+    const optimizer = new SGD(generator.parameters(), { lr: 0.1 });
+    await judge.noSync(async () => {
+      const made = await generator.forward(Tensor.from([[world.rank + 1]]));
+      await (await judge.forward(made)).sum().backward();
+      await optimizer.step();
+    });
+    const judged = await messageOf(new SGD(judge.parameters(), { lr: 0.1 }).step());
+    return { weight: generator.module.weight.item(), judged };
+  });
+  expect(results[0]?.weight).toBe(results[1]?.weight);
+  for (const { judged } of results) expect(judged).toContain('not synchronised with the other ranks');
+});
+
+test.each([GradSyncStrategy.Overlapped, GradSyncStrategy.Synchronous])(
+  'syncGradients while backward runs is refused, and the group lives on; %s',
+  async (gradSync) => {
+    await runPortable(2, async (world) => {
+      const ddp = new DistributedDataParallel(new Mlp(), world.group, { gradSync });
+      const backward = (await lossOf(ddp, batchOf(world.rank, 4))).backward();
+      expect(await messageOf(ddp.syncGradients())).toContain('previous backward() was not awaited');
+      await backward;
+      await ddp.syncGradients();
+    });
+  },
+);
+
+test('a gradient that is read while its bucket is in flight is NaN, never one rank alone', async () => {
+  let releaseRank1 = (): void => undefined;
+  const rank0HasRead = new Promise<void>((resolve) => (releaseRank1 = resolve));
+  await runPortable(2, async (world) => {
+    const ddp = new DistributedDataParallel(new Mlp(), world.group);
+    const loss = await lossOf(ddp, batchOf(world.rank, 4));
+    if (world.rank === 1) await rank0HasRead;
+    await loss.backward();
+    if (world.rank === 0) {
+      expect(gradientsOf(ddp).every((value) => Number.isNaN(value))).toBe(true);
+      releaseRank1();
+    }
+    await ddp.syncGradients();
+    expect(gradientsOf(ddp).some((value) => Number.isNaN(value))).toBe(false);
+  });
+});
+
+test('backward through the module itself is refused until the ranks hold the same parameters', async () => {
+  await runPortable(2, async (world) => {
+    const model = new Mlp(world.rank);
+    const ddp = new DistributedDataParallel(model, world.group);
+    const loss = await lossOf(model, batchOf(0, 4));
+    expect(await messageOf(loss.backward())).toContain('the wrapped module was called instead of the wrapper');
+    await ddp.syncParameters();
+    await (await lossOf(model, batchOf(0, 4))).backward();
+    await ddp.syncGradients();
+  });
+});

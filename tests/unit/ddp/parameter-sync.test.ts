@@ -132,3 +132,31 @@ describe('buffers', () => {
     });
   });
 });
+
+test('two forwards before one backward are fine while the buffers keep their bits', async () => {
+  class Scaled extends Module {
+    readonly weight = new Parameter(Tensor.ones([1]));
+    readonly scale = this.registerBuffer('scale', Tensor.from([3]));
+    override forward(x: Tensor): Promise<Tensor> {
+      return Promise.resolve(x.mul(this.weight).mul(this.scale));
+    }
+  }
+  await runPortable(2, async (world) => {
+    const ddp = new DistributedDataParallel(new Scaled(), world.group);
+    const a = await ddp.forward(Tensor.from([1]));
+    const b = await ddp.forward(Tensor.from([2]));
+    await a.add(b).sum().backward();
+    await ddp.syncGradients();
+    expect(ddp.module.weight.grad?.item()).toBe(9);
+  });
+});
+
+test('what is no module or no group is refused with what to pass', async () => {
+  await runPortable(1, async (world) => {
+    expect(() => new DistributedDataParallel({} as never, world.group)).toThrow(
+      'expected a Module as the first argument',
+    );
+    expect(() => new DistributedDataParallel(new Mlp(), world as never)).toThrow('got a World. Pass world.group.');
+    await Promise.resolve();
+  });
+});

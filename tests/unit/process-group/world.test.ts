@@ -1,7 +1,10 @@
 import { inspect } from 'node:util';
 import { MockBackend, registerBackend } from '../../../src/backend/registry';
 import type { BackendInit } from '../../../src/backend/registry';
+import { Generator } from '../../../src/core/generator';
+import { defaultGenerator, generatorKey, manualSeed } from '../../../src/core/random';
 import { Tensor } from '../../../src/tensor/tensor';
+import { runWorld } from '../../../src/testing/index';
 import { World } from '../../../src/process-group/world';
 import type { WorldOptions } from '../../../src/process-group/world-options';
 import { rejectionOf } from './worlds';
@@ -232,4 +235,18 @@ describe('World.init', () => {
     expect(errors).toHaveLength(2);
     await world.close();
   });
+});
+
+test('World.init gives each rank a default generator of its own, unless it was seeded before', async () => {
+  const drawn = async (before: () => void): Promise<number> =>
+    generatorKey.run(new Generator(0), async () => {
+      before();
+      const world = await World.init();
+      const number = defaultGenerator().nextUint32();
+      await world.close();
+      return number;
+    });
+  const [inMock] = await runWorld(1, () => defaultGenerator().nextUint32());
+  expect(await drawn(() => undefined)).toBe(inMock);
+  expect(await drawn(() => manualSeed(5))).toBe(new Generator(5).nextUint32());
 });
