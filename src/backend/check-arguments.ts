@@ -45,7 +45,7 @@ export function checkOp(caller: Caller, op: ReduceOp, dtype: DType): ReduceOp {
 export function checkRank(caller: Caller, rank: number, what: string): number {
   if (Number.isInteger(rank) && rank >= 0 && rank < caller.size) return rank;
   throw new InvalidArgumentError(
-    `${what}: expected a rank of this group, 0 to ${caller.size - 1}, got ${String(rank)}.`,
+    `${what}: expected a rank of this group, 0 to ${caller.size - 1}, got ${describeArgument(rank)}.`,
   );
 }
 
@@ -82,7 +82,7 @@ export function checkCounts(caller: Caller, counts: readonly number[], what: str
     counts.every((count: unknown) => Number.isSafeInteger(count) && (count as number) >= 0);
   if (isGood) return [...(counts as readonly number[])];
   throw new InvalidArgumentError(
-    `${what}: expected ${caller.size} whole numbers from 0, one for each rank, got ${describeList(counts)}.`,
+    `${what}: expected ${caller.size} whole numbers from 0, one for each rank, got ${describeArgument(counts)}.`,
   );
 }
 
@@ -127,7 +127,9 @@ export const ALL_TO_ALL_OPTIONS = ['timeoutMs', 'shape', 'label', 'sendCounts', 
 export function checkOptions(caller: Caller, options: CallOptions | undefined, known: readonly string[]): number {
   if (options === undefined) return caller.timeoutMs;
   if (typeof options !== 'object' || options === null) {
-    throw new InvalidArgumentError(`options: expected an object of ${known.join(', ')}, got ${describeList(options)}.`);
+    throw new InvalidArgumentError(
+      `options: expected an object of ${known.join(', ')}, got ${describeArgument(options)}.`,
+    );
   }
   for (const key of Object.keys(options)) {
     if (known.includes(key)) continue;
@@ -140,15 +142,18 @@ export function checkOptions(caller: Caller, options: CallOptions | undefined, k
 export function checkContents(options: CallOptions | undefined): Pick<CollectiveCall, 'shape' | 'label'> {
   const { shape, label } = options ?? {};
   if (shape !== undefined && (!Array.isArray(shape) || !shape.every((n) => Number.isSafeInteger(n) && n >= 0))) {
-    throw new InvalidArgumentError(`shape: expected a list of whole numbers, got ${describeList(shape)}.`);
+    throw new InvalidArgumentError(`shape: expected a list of whole numbers, got ${describeArgument(shape)}.`);
   }
   if (label !== undefined && typeof label !== 'string') {
-    throw new InvalidArgumentError(`label: expected a string, got ${describeList(label)}.`);
+    throw new InvalidArgumentError(`label: expected a string, got ${describeArgument(label)}.`);
   }
   // one dimension says no more than the count
   return { shape: shape !== undefined && shape.length > 1 ? shape : undefined, label };
 }
 
-export function describeList(value: unknown): string {
-  return Array.isArray(value) ? `[${value.map(String).join(', ')}]` : String(value);
+/** As it is written in a program, so that '1' is told from 1. */
+export function describeArgument(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(describeArgument).join(', ')}]`;
+  if (typeof value === 'bigint') return `${value}n`;
+  return typeof value === 'string' ? JSON.stringify(value) : String(value);
 }

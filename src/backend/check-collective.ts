@@ -23,7 +23,7 @@ import {
   checkParts,
   checkRank,
   checkContents,
-  describeList,
+  describeArgument,
   describeTotal,
   overlapStart,
   type Caller,
@@ -221,7 +221,7 @@ export function checkBarrier(caller: Caller, options?: CallOptions): CheckedColl
 export function checkSplit(caller: Caller, ranks: readonly number[], options?: CallOptions): CheckedCollective {
   const timeoutMs = checkOptions(caller, options, CALL_OPTIONS);
   if (!Array.isArray(ranks) || ranks.length === 0) {
-    throw new InvalidArgumentError(`ranks: expected a list of at least one rank, got ${describeList(ranks)}.`);
+    throw new InvalidArgumentError(`ranks: expected a list of at least one rank, got ${describeArgument(ranks)}.`);
   }
   const seen = new Set<number>();
   for (const rank of ranks as readonly number[]) {

@@ -8,7 +8,7 @@ import {
   checkBuffer,
   checkOptions,
   checkRank,
-  describeList,
+  describeArgument,
   overlapStart,
   type Caller,
 } from './check-arguments';
@@ -34,12 +34,13 @@ export function checkPointToPoint(
 export function checkBatch(caller: Caller, ops: readonly P2pOp[], options?: CallOptions): CheckedPointToPoint {
   const timeoutMs = checkOptions(caller, options, CALL_OPTIONS);
   if (!Array.isArray(ops)) {
-    throw new InvalidArgumentError(`ops: expected a list of { op, data, peer, tag? }, got ${describeList(ops)}.`);
+    throw new InvalidArgumentError(`ops: expected a list of { op, data, peer, tag? }, got ${describeArgument(ops)}.`);
   }
   const parts = (ops as readonly P2pOp[]).map((part, index) => {
     const place = `ops[${index}]`;
     if (typeof part !== 'object' || part === null || (part.op !== 'send' && part.op !== 'recv')) {
-      const got = typeof part === 'object' && part !== null ? `op ${String(part.op)}` : String(part);
+      const got =
+        typeof part === 'object' && part !== null ? `op ${describeArgument(part.op)}` : describeArgument(part);
       throw new InvalidArgumentError(`${place}: expected { op: 'send' | 'recv', data, peer, tag? }, got ${got}.`);
     }
     return checkPart(caller, part.op, part.data, part.peer, part.tag, `${place}.peer`, place);
@@ -79,7 +80,7 @@ function checkPart(
   }
   const checkedTag = tag ?? 0;
   if (!Number.isSafeInteger(checkedTag) || checkedTag < 0) {
-    throw new InvalidArgumentError(`${prefix}tag: expected a whole number from 0, got ${String(tag)}.`);
+    throw new InvalidArgumentError(`${prefix}tag: expected a whole number from 0, got ${describeArgument(tag)}.`);
   }
   return { call: { op, dtype, count: data.length, peer, tag: checkedTag }, data };
 }

@@ -1,5 +1,5 @@
 /** Where a call was made, for the messages of its errors. */
-import { InvalidArgumentError, NotInGroupError, type ErrorContext } from '../core/errors';
+import { InvalidArgumentError, NotInGroupError, PeerLostError, type ErrorContext } from '../core/errors';
 
 export interface CallPlace {
   /** 'newGroup', 'broadcastObject', ... */
@@ -22,6 +22,15 @@ export function contextOf(place: CallPlace): ErrorContext {
 /** @param problem what was expected, what came and what to do, without the last full stop */
 export function invalidArgument(place: CallPlace, problem: string): InvalidArgumentError {
   return new InvalidArgumentError(`${describePlace(place)}: ${problem}.`, contextOf(place));
+}
+
+/** What `from`, a rank of the group, sent cannot have been what arrived here. */
+export function damagedOnTheWay(place: CallPlace, from: number, cause?: Error): PeerLostError {
+  const detail = cause === undefined ? '' : ` (${cause.message.replace(/\.$/, '')})`;
+  return new PeerLostError(
+    `${describePlace(place)}: what rank ${from} sent arrived damaged${detail}. Suspect the transport, the memory, an injected 'corrupt' fault, or ranks that run different versions of Node. The group cannot be trusted any more; build another.`,
+    { ...contextOf(place), ranks: [from], cause },
+  );
 }
 
 /** @param members global ranks */

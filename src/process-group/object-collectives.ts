@@ -5,13 +5,14 @@
  * takes part all the same and sends the reason in place of the value. Every rank then rejects with the same
  * InvalidArgumentError, which names that rank, and the group lives on.
  */
+import { constants } from 'node:buffer';
 import { deserialize, serialize } from 'node:v8';
 import type { AllToAllOptions, CallOptions } from '../backend/backend';
 import { Deadline, checkTimeout } from '../core/deadline';
 import { InvalidArgumentError, asError } from '../core/errors';
 import type { Work } from '../core/work';
 import type { GroupChannel } from './group-channel';
-import { contextOf, describePlace, type CallPlace } from './call-place';
+import { contextOf, damagedOnTheWay, describePlace, type CallPlace } from './call-place';
 import { checkRoot } from './member-list';
 
 /** A value on its way: its bytes, or the text that says why it has none. */
@@ -29,6 +30,9 @@ interface Label {
 /** Numbers that a label takes in a header. */
 const LABEL_SIZE = 2;
 
+/** No Buffer is longer. */
+const { MAX_LENGTH } = constants;
+
 export async function broadcastObject(
   channel: GroupChannel,
   value: unknown,
@@ -39,7 +43,7 @@ export async function broadcastObject(
   checkRoot(src, 'src', place);
   const remaining = deadlineOf(options);
   const mine = channel.rank === src ? pack(value) : undefined;
-  const [label] = await broadcastLabels(channel, mine && [mine], 1, src, remaining());
+  const [label] = await broadcastLabels(channel, place, headerOf(mine && [mine], 1), src, remaining());
   const bytes = mine?.bytes ?? new Uint8Array((label as Label).length);
   await broadcastBytes(channel, bytes, src, remaining());
   return unpack({ isValue: (label as Label).isValue, bytes }, src, place);
@@ -50,11 +54,11 @@ export async function allGatherObjects(
   value: unknown,
   options: CallOptions,
 ): Promise<unknown[]> {
+  const place = channel.place('allGatherObjects');
   const remaining = deadlineOf(options);
   const mine = pack(value);
-  const labels = await gatherLabels(channel, mine, remaining());
+  const labels = await gatherLabels(channel, place, mine, remaining());
   const parcels = await gatherParcels(channel, mine, labels, remaining());
-  const place = channel.place('allGatherObjects');
   return parcels.map((parcel, rank) => unpack(parcel, rank, place));
 }
 
@@ -68,7 +72,7 @@ export async function gatherObjects(
   checkRoot(dst, 'dst', place);
   const remaining = deadlineOf(options);
   const mine = pack(value);
-  const labels = await gatherLabels(channel, mine, remaining());
+  const labels = await gatherLabels(channel, place, mine, remaining());
   const isComplete = labels.every((label) => label.isValue);
   // Where one is missing, everybody has to hear why.
   const parcels = isComplete
@@ -87,7 +91,7 @@ export async function scatterObjects(
   checkRoot(src, 'src', place);
   const remaining = deadlineOf(options);
   const mine = channel.rank === src ? packEach(values, place) : undefined;
-  const labels = await broadcastLabels(channel, mine, channel.size, src, remaining());
+  const labels = await broadcastLabels(channel, place, headerOf(mine, channel.size), src, remaining());
   const failed = labels.findIndex((label) => !label.isValue);
   if (failed >= 0) {
     const reason = mine?.[failed]?.bytes ?? new Uint8Array((labels[failed] as Label).length);
@@ -143,30 +147,36 @@ async function gatherParcels(
   return cutParcels(bytes, labels);
 }
 
-async function gatherLabels(channel: GroupChannel, mine: Parcel, options: CallOptions): Promise<readonly Label[]> {
+async function gatherLabels(
+  channel: GroupChannel,
+  place: CallPlace,
+  mine: Parcel,
+  options: CallOptions,
+): Promise<readonly Label[]> {
   const header = new Float64Array(channel.size * LABEL_SIZE);
   const send = writeLabels([mine]);
   await channel.watch(
     { op: 'allGather', dtype: 'float64', counts: LABEL_SIZE },
     channel.backend.allGather(send, header, options),
   );
-  return readLabels(header);
+  const labels = readLabels(header, (index) => damagedOnTheWay(place, index));
+  if (labels[channel.rank]?.length !== mine.bytes.length) throw damagedOnTheWay(place, channel.rank);
+  return labels;
 }
 
-/** `count` labels of rank `src`. */
+/** The labels of rank `src`, whose header this is on that rank; elsewhere it is room for them. */
 async function broadcastLabels(
   channel: GroupChannel,
-  mine: readonly Parcel[] | undefined,
-  count: number,
+  place: CallPlace,
+  header: Float64Array,
   src: number,
   options: CallOptions,
 ): Promise<readonly Label[]> {
-  const header = mine === undefined ? new Float64Array(count * LABEL_SIZE) : writeLabels(mine);
   await channel.watch(
     { op: 'broadcast', dtype: 'float64', counts: header.length, root: src },
     channel.backend.broadcast(header, src, options),
   );
-  return readLabels(header);
+  return readLabels(header, () => damagedOnTheWay(place, src));
 }
 
 function broadcastBytes(channel: GroupChannel, bytes: Uint8Array, src: number, options: CallOptions): Work {
@@ -179,16 +189,25 @@ function exchangeBytes(channel: GroupChannel, send: Uint8Array, recv: Uint8Array
   return channel.watch(call, channel.backend.allToAll(send, recv, options));
 }
 
+/** The labels of these parcels, or room for `count` of another rank. */
+function headerOf(parcels: readonly Parcel[] | undefined, count: number): Float64Array {
+  return parcels === undefined ? new Float64Array(count * LABEL_SIZE) : writeLabels(parcels);
+}
+
 /** float64 holds any length exactly, and every backend has it. */
 function writeLabels(parcels: readonly Parcel[]): Float64Array {
   return Float64Array.from(parcels.flatMap((parcel) => [parcel.isValue ? 1 : 0, parcel.bytes.length]));
 }
 
-function readLabels(header: Float64Array): readonly Label[] {
-  return Array.from({ length: header.length / LABEL_SIZE }, (_unused, index) => ({
-    isValue: header[index * LABEL_SIZE] === 1,
-    length: header[index * LABEL_SIZE + 1] as number,
-  }));
+/** @param damage the error for a label that nobody can have written */
+function readLabels(header: Float64Array, damage: (index: number) => Error): readonly Label[] {
+  return Array.from({ length: header.length / LABEL_SIZE }, (_unused, index) => {
+    const [kind, length] = header.subarray(index * LABEL_SIZE) as unknown as [number, number];
+    if ((kind !== 0 && kind !== 1) || !Number.isSafeInteger(length) || length < 0 || length > MAX_LENGTH) {
+      throw damage(index);
+    }
+    return { isValue: kind === 1, length };
+  });
 }
 
 function totalLength(labels: readonly Label[]): number {
@@ -224,9 +243,18 @@ function refusal(reason: string): Parcel {
   return { isValue: false, bytes: Buffer.from(reason) };
 }
 
-/** @throws InvalidArgumentError if it is no value, see [Note: values that cannot be cloned] */
+/**
+ * @throws InvalidArgumentError if it is no value, see [Note: values that cannot be cloned]
+ * @throws PeerLostError if its bytes cannot be read
+ */
 function unpack(parcel: Parcel, from: number, place: CallPlace): unknown {
-  if (parcel.isValue) return deserialize(parcel.bytes);
+  if (parcel.isValue) {
+    try {
+      return deserialize(parcel.bytes);
+    } catch (thrown) {
+      throw damagedOnTheWay(place, from, asError(thrown));
+    }
+  }
   throw new InvalidArgumentError(
     `${describePlace(place)}: what rank ${from} passed ${Buffer.from(parcel.bytes).toString()}. Values travel by v8.serialize: pass plain data, without functions, symbols or promises.`,
     { ...contextOf(place), ranks: [from] },

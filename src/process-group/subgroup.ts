@@ -1,7 +1,7 @@
 /** How the ranks of a group agree on smaller groups. */
 import type { Backend, CallOptions } from '../backend/backend';
 import type { GroupChannel } from './group-channel';
-import { invalidArgument } from './call-place';
+import { damagedOnTheWay, invalidArgument } from './call-place';
 import { checkMembers } from './member-list';
 
 /** A new group as this rank sees it. */
@@ -75,7 +75,9 @@ async function gatherChoices(
   const call = { op: 'allGather', dtype: 'float64', counts: mine.length } as const;
   await channel.watch(call, channel.backend.allGather(mine, all, options));
   return Array.from({ length: channel.size }, (_unused, rank) => {
-    const [takesPart, itsColor, itsKey] = all.subarray(rank * mine.length, (rank + 1) * mine.length);
+    const choice = all.subarray(rank * mine.length, (rank + 1) * mine.length);
+    if (!choice.every(Number.isSafeInteger)) throw damagedOnTheWay(channel.place('split'), rank);
+    const [takesPart, itsColor, itsKey] = choice;
     return { rank, color: takesPart === 1 ? itsColor : undefined, key: itsKey as number };
   });
 }

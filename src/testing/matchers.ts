@@ -1,5 +1,6 @@
 /** Matchers for Jest and Vitest. */
 import { bytesOf, byteSize, type DType } from '../core/dtype';
+import { InvalidArgumentError } from '../core/errors';
 import {
   comparedArray,
   describeArray,
@@ -81,8 +82,10 @@ function compare(
 ): MatcherResult {
   const a = comparedArray(received);
   const b = comparedArray(expected);
-  if (a === undefined || b === undefined)
-    return failed(`${matcher}: ${describeKind(a === undefined, received, expected)}`);
+  // Thrown: a result that says "fail" would let `.not` pass.
+  if (a === undefined || b === undefined) {
+    throw new InvalidArgumentError(`${matcher}: ${describeKind(a === undefined, received, expected)}`);
+  }
   if (describeArray(a) !== describeArray(b)) {
     return failed(`${matcher}: expected ${describeArray(b)}, received ${describeArray(a)}.`);
   }

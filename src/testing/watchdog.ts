@@ -1,7 +1,9 @@
 import { systemClock, type Timer } from '../core/clock';
 
-/** A stall is looked for this many times in `stallMs`. */
-const TICKS_PER_STALL = 16;
+/** Short, so that few blocks fit between two ticks unseen. */
+const LONGEST_TICK_MS = 10;
+/** A tick that comes later than this part of its length: the loop was blocked. */
+const LATE_PART = 0.5;
 
 export interface WatchdogOptions {
   readonly stallMs: number;
@@ -13,18 +15,20 @@ export interface WatchdogOptions {
 /**
  * Calls `onStall` once, after `stallMs` in which nothing happened although the event loop was free.
  *
- * Time is counted in ticks of a timer: while the loop is blocked by a computation there are none.
+ * Time is counted in ticks of a timer, and only in those that come on time: a late one says that the loop was blocked
+ * by a computation, and the ranks get at least one whole tick after it to go on.
  */
 export class Watchdog {
   readonly #options: WatchdogOptions;
   readonly #tickMs: number;
   #lastActivity: number;
-  #idleTicks = 0;
+  #idleMs = 0;
+  #dueMs = 0;
   #timer: Timer;
 
   constructor(options: WatchdogOptions) {
     this.#options = options;
-    this.#tickMs = options.stallMs / TICKS_PER_STALL;
+    this.#tickMs = Math.min(LONGEST_TICK_MS, options.stallMs);
     this.#lastActivity = options.activity();
     this.#timer = this.#nextTick();
   }
@@ -34,14 +38,17 @@ export class Watchdog {
   }
 
   #nextTick(): Timer {
+    this.#dueMs = systemClock.now() + this.#tickMs;
     return systemClock.schedule(() => this.#tick(), this.#tickMs, true);
   }
 
   #tick(): void {
     const activity = this.#options.activity();
-    this.#idleTicks = activity === this.#lastActivity ? this.#idleTicks + 1 : 0;
+    const isOnTime = systemClock.now() - this.#dueMs <= LATE_PART * this.#tickMs;
+    if (activity !== this.#lastActivity) this.#idleMs = 0;
+    else if (isOnTime) this.#idleMs += this.#tickMs;
     this.#lastActivity = activity;
-    if (this.#idleTicks < TICKS_PER_STALL) this.#timer = this.#nextTick();
+    if (this.#idleMs < this.#options.stallMs) this.#timer = this.#nextTick();
     else this.#options.onStall();
   }
 }

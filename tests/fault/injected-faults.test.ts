@@ -1,6 +1,9 @@
 import { type MockBackend } from '../../src/backend/mock/mock-backend';
 import type { Fault, MockOptions } from '../../src/backend/mock/mock-options';
+import { isLockstepError, type WorldError } from '../../src/core/errors';
+import type { ProcessGroup } from '../../src/process-group/process-group';
 import { runWorld } from '../../src/testing/index';
+import { count } from '../helpers/counts';
 import { failureOf, failures, floats, names, outcomes, results } from '../unit/backend/mock-worlds';
 
 const SIZES = [2, 3, 4, 7];
@@ -171,3 +174,37 @@ test('a fault that no call comes to fails the test that ordered it', async () =>
     'runWorld: a fault never happened: faults[0] (crash on rank 1 at call 7): the rank made 1. Count calls from 0.',
   );
 });
+
+const OBJECT = { text: 'abc', list: [1, 2, { deep: true }], map: new Map([[1, 2]]) };
+
+const DAMAGED: Readonly<Record<string, (group: ProcessGroup) => Promise<unknown>>> = {
+  broadcastObject: (group) => group.broadcastObject(OBJECT, 0),
+  allGatherObjects: (group) => group.allGatherObjects(OBJECT),
+  gatherObjects: (group) => group.gatherObjects(OBJECT, 1),
+  scatterObjects: (group) => group.scatterObjects(group.rank === 0 ? [OBJECT, OBJECT, OBJECT] : undefined, 0),
+  split: async (group) => (await group.split(group.rank % 2, group.rank)).close(),
+};
+
+test.each(Object.entries(DAMAGED))(
+  'a damaged %s is a typed error, or a wrong value, and never a hang',
+  async (op, fn) => {
+    const messages: string[] = [];
+    for (let seed = 0; seed < count('damaged objects', 30, 300); seed++) {
+      for (const call of [0, 1]) {
+        const faults: Fault[] = [{ kind: 'corrupt', rank: 0, call }];
+        const world = runWorld(3, async ({ group }) => void (await fn(group)), { seed, faults });
+        const error = await world.then(
+          () => undefined,
+          (thrown: WorldError) => thrown,
+        );
+        for (const each of error?.errors ?? []) {
+          if (each === undefined) continue;
+          expect(isLockstepError(each)).toBe(true);
+          messages.push(each.message);
+        }
+      }
+    }
+    const told = new RegExp(`^${op} on rank \\d of group world: what rank 0 sent arrived damaged`);
+    expect(messages.some((message) => told.test(message))).toBe(true);
+  },
+);

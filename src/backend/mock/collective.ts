@@ -3,7 +3,7 @@ import { CollectiveMismatchError } from '../../core/errors';
 import type { HostBuffer } from '../../core/dtype';
 import { describeCollective, findUnequalPair, isSameCollective, mismatchMessage, type CalledByRank } from '../call';
 import type { CheckedCollective } from '../check-collective';
-import { InFlightBuffers } from './in-flight';
+import { InFlightBuffers, lossOf, type BufferChange } from './in-flight';
 import type { MemoryUse } from './memory-in-use';
 import { MockCall, type CallOrigin } from './mock-call';
 import type { MockGroup } from './mock-group';
@@ -14,12 +14,16 @@ export class CollectiveInFlight extends MockCall {
   readonly checked: CheckedCollective;
   readonly meeting: Meeting;
   override readonly memoryUse: MemoryUse;
+  readonly #sendLength: number;
+  readonly #recvLength: number;
   #corrupted: HostBuffer | undefined;
   #buffers: InFlightBuffers | undefined;
 
   constructor(origin: CallOrigin, checked: CheckedCollective, meeting: Meeting) {
     super(origin, meeting.sequence);
     this.checked = checked;
+    this.#sendLength = checked.send?.length ?? 0;
+    this.#recvLength = checked.recv?.length ?? 0;
     this.memoryUse = memoryUseOf(checked);
     this.meeting = meeting;
   }
@@ -49,6 +53,23 @@ export class CollectiveInFlight extends MockCall {
     return this.#corrupted ?? this.#buffers?.contribution ?? this.checked.send;
   }
 
+  /** The buffer whose memory is gone, if one is. */
+  findLoss(): BufferChange | undefined {
+    const { send, recv } = this.checked;
+    const lostRecv = recv === undefined ? undefined : lossOf(recv, this.#recvLength);
+    if (lostRecv !== undefined) return { use: send === recv ? 'both' : 'receive', what: lostRecv };
+    const lostSend = send === undefined ? undefined : lossOf(send, this.#sendLength);
+    return lostSend === undefined ? undefined : { use: 'send', what: lostSend };
+  }
+
+  /** The same, if nobody knows any more what it contributes. */
+  findLostContribution(): BufferChange | undefined {
+    const { send } = this.checked;
+    if (send === undefined || this.contribution !== send || lossOf(send, this.#sendLength) === undefined)
+      return undefined;
+    return this.findLoss();
+  }
+
   /** It has to wait: from here on its buffers are the group's. */
   hold(): void {
     const { world } = this.group;
@@ -66,7 +87,7 @@ export class CollectiveInFlight extends MockCall {
   /** Write its result and tell its caller. */
   deliver(write: ResultWriter): void {
     if (this.isSettled) return;
-    const change = this.#buffers?.findChange();
+    const change = this.findLoss() ?? this.#buffers?.findChange();
     if (change !== undefined) {
       this.failAsIs(this.group.changedBufferError(this, change));
       return;
@@ -118,6 +139,8 @@ export class Meeting {
 
   /** A rank has come. It completes the collective if it is the last, and waits otherwise. */
   arrive(call: CollectiveInFlight): void {
+    const loss = call.findLoss(); // while a fault held it up
+    if (loss !== undefined) return this.#group.failByLostMemory(call, loss);
     this.#first ??= call;
     this.#calls[call.rank] = call;
     this.#numArrived += 1;
@@ -142,6 +165,12 @@ export class Meeting {
     const calls = this.#calls as CollectiveInFlight[];
     const { world } = this.#group;
     if (!calls.every((call) => world.order.isNext(call))) return false;
+    for (const call of calls) {
+      const loss = call.findLostContribution();
+      if (loss === undefined) continue;
+      this.#group.failByLostMemory(call, loss);
+      return true;
+    }
     this.#complete(calls);
     return true;
   }

@@ -1,7 +1,7 @@
 /** Watches for the moment when nothing in the world runs any more, and then decides what happens. */
 import { nextTurn, systemClock, type Timer } from '../../core/clock';
 import { runDetached } from '../../core/context';
-import { breakDeadlock, waitingRanks } from './deadlock';
+import { breakDeadlock, stuckRanks, waitingRanks } from './deadlock';
 import { Deadlines } from './deadlines';
 import type { MockCall } from './mock-call';
 import type { MockWorld } from './mock-world';
@@ -10,6 +10,8 @@ import { VirtualClock } from './virtual-clock';
 /** How often a world that waits for the outside is looked at again: from the first to the last, doubling. */
 const FIRST_POLL_MS = 1;
 const LAST_POLL_MS = 50;
+/** [Note: second look] */
+const SECOND_LOOK_MS = 50;
 
 export class IdleWatch {
   readonly #world: MockWorld;
@@ -18,6 +20,8 @@ export class IdleWatch {
   #isTurnAwaited = false;
   #poll: Timer | undefined;
   #pollMs = FIRST_POLL_MS;
+  /** A deadlock was seen, and nothing has happened since. */
+  #isSuspected = false;
 
   constructor(world: MockWorld) {
     this.#world = world;
@@ -26,6 +30,7 @@ export class IdleWatch {
 
   /** Something happened: look again when the microtasks have run. */
   noteChange(): void {
+    this.#isSuspected = false;
     if (this.#isTurnAwaited) return;
     this.#pollMs = FIRST_POLL_MS;
     this.#awaitTurn();
@@ -49,8 +54,17 @@ export class IdleWatch {
     for (const verdict of this.#verdicts.splice(0)) verdict();
     const calls = this.#callsInFlight();
     this.#deadlines.watch(calls, () => this.#expire());
-    if (!this.#world.schedule.isIdle || breakDeadlock(this.#world)) return;
-    this.#waitForOutside();
+    if (!this.#world.schedule.isIdle) return;
+    const stuck = stuckRanks(this.#world);
+    if (stuck.length === 0) {
+      this.#isSuspected = false;
+      this.#waitForOutside();
+    } else if (this.#isSuspected) {
+      breakDeadlock(stuck);
+    } else {
+      this.#isSuspected = true;
+      this.#lookAgain(SECOND_LOOK_MS);
+    }
   }
 
   /** Ranks wait for a timer, for I/O, or (on the virtual clock) for time to pass. */
@@ -69,6 +83,10 @@ export class IdleWatch {
   #pollLater(): void {
     const delayMs = this.#pollMs;
     this.#pollMs = Math.min(2 * delayMs, LAST_POLL_MS);
+    this.#lookAgain(delayMs);
+  }
+
+  #lookAgain(delayMs: number): void {
     this.#poll = runDetached(() => systemClock.schedule(() => this.#awaitTurn(), delayMs, true));
   }
 

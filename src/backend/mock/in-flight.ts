@@ -6,7 +6,7 @@
  * poisoned buffer that is not all poison, was changed by the caller. Copies and comparisons are memcpy and memcmp.
  * The last rank to arrive does not wait, so its buffers need nothing of this.
  */
-import { bytesOf, byteSize, copyBuffer, dtypeOf, isFloatDType, type HostBuffer } from '../../core/dtype';
+import { bytesOf, byteSize, copyBuffer, dtypeOf, isDetached, isFloatDType, type HostBuffer } from '../../core/dtype';
 import type { SnapshotPool } from './snapshot-pool';
 
 /** Every byte 0xFF is a NaN in all floating formats. */
@@ -18,8 +18,18 @@ const INTEGER_POISON = 0xdb;
 export interface BufferChange {
   /** What the call does with it. */
   readonly use: 'send' | 'receive' | 'both';
-  /** The first element that changed. */
-  readonly index: number;
+  /** The first element that changed, or what became of its memory. */
+  readonly what: number | MemoryLoss;
+}
+
+/** The memory was transferred away, or the ArrayBuffer was resized so that the array is longer or shorter now. */
+export type MemoryLoss = 'detached' | 'resized';
+
+/** What became of the memory of `buffer`, which had `length` elements when the call was made. */
+export function lossOf(buffer: HostBuffer, length: number): MemoryLoss | undefined {
+  if (buffer.length === length && length > 0) return undefined;
+  if (isDetached(buffer)) return 'detached';
+  return buffer.length === length ? undefined : 'resized';
 }
 
 export interface InFlightOptions {
@@ -54,7 +64,7 @@ export class InFlightBuffers {
     if (isChecked && recv !== undefined) bytesOf(recv).fill(poisonOf(recv));
   }
 
-  /** The first element that the caller changed, if any. */
+  /** The first element that the caller changed, if any. The memory has to be there still: see `lossOf`. */
   findChange(): BufferChange | undefined {
     if (!this.#isChecked) return undefined;
     return this.#findChangeOfRecv() ?? this.#findChangeOfSend();
@@ -62,10 +72,10 @@ export class InFlightBuffers {
 
   /** Put back what the caller had in buffers that poison covers; for a call that failed. */
   restore(): void {
-    if (this.#recv !== undefined && this.#saved !== undefined) copyBuffer(this.#recv, this.#saved);
+    if (this.#recv !== undefined && this.#saved !== undefined) putBack(this.#recv, this.#saved);
     if (!this.#isChecked || this.#send === undefined || this.contribution === undefined) return;
     if (this.#recv !== undefined && sharedRange(this.#send, this.#recv) !== undefined) {
-      copyBuffer(this.#send, this.contribution);
+      putBack(this.#send, this.contribution);
     }
   }
 
@@ -82,7 +92,7 @@ export class InFlightBuffers {
     const isWhole = bytes[0] === poison && isEqual(bytes.subarray(1), bytes.subarray(0, bytes.length - 1));
     if (isWhole) return undefined;
     const index = Math.floor(bytes.findIndex((byte) => byte !== poison) / byteSize(dtypeOf(this.#recv)));
-    return { use: this.#send === this.#recv ? 'both' : 'receive', index };
+    return { use: this.#send === this.#recv ? 'both' : 'receive', what: index };
   }
 
   #findChangeOfSend(): BufferChange | undefined {
@@ -93,8 +103,13 @@ export class InFlightBuffers {
     const [from, to] = poisoned ?? [now.length, now.length];
     const index = firstDifference(now, before, 0, from) ?? firstDifference(now, before, to, now.length);
     if (index === undefined) return undefined;
-    return { use: 'send', index: Math.floor(index / byteSize(dtypeOf(this.#send))) };
+    return { use: 'send', what: Math.floor(index / byteSize(dtypeOf(this.#send))) };
   }
+}
+
+/** Where the memory is gone there is nothing to bring back. */
+function putBack(buffer: HostBuffer, before: HostBuffer): void {
+  if (lossOf(buffer, before.length) === undefined) copyBuffer(buffer, before);
 }
 
 function poisonOf(buffer: HostBuffer): number {

@@ -5,7 +5,8 @@
  * says for which rank. Timers and requests (a read, a look-up, a hash) keep their own rank alive; handles (sockets,
  * workers, child processes) often belong to pools, so one that is referenced keeps every rank alive. Whatever cannot
  * be told to be over counts as live: then a deadlock is left to the watchdog of `runWorld`, and nobody is accused
- * wrongly. Cost: 20 ns per promise (a destroy hook would cost 350).
+ * wrongly. Node does not show WebAssembly.compile and Atomics.waitAsync: a rank that awaits one of them counts as live
+ * because it awaits no call, but one that awaits a call as well is given 50 ms only ([Note: second look]). Cost: 20 ns per promise (a destroy hook would cost 350).
  */
 import { AsyncResource, createHook, type AsyncHook } from 'node:async_hooks';
 import { mockRankKey, type MockRank } from './mock-rank';

@@ -7,7 +7,7 @@ import { ReduceOp } from '../../core/reduce-op';
 import { Work } from '../../core/work';
 import type { AllToAllOptions, Backend, BackendCapabilities, CallOptions, CountsOptions, P2pOp } from '../backend';
 import type { CallOp } from '../call';
-import type { Caller } from '../check-arguments';
+import { describeArgument, type Caller } from '../check-arguments';
 import {
   checkAllGather,
   checkAllReduce,
@@ -90,7 +90,7 @@ export class MockBackend implements Backend {
   static createWorld(size: number, options?: MockOptions): MockBackend[] {
     if (!Number.isInteger(size) || size < 1) {
       throw new InvalidArgumentError(
-        `MockBackend.createWorld: expected a whole number of ranks from 1, got ${String(size)}.`,
+        `MockBackend.createWorld: expected a whole number of ranks from 1, got ${describeArgument(size)}.`,
       );
     }
     const { root } = new MockWorld(size, parseMockOptions(size, options, 'MockBackend.createWorld'));

@@ -196,14 +196,39 @@ export class MockGroup {
   changedBufferError(call: MockCall, change: BufferChange): Error {
     const { op, sequence, rank } = call;
     const advice = 'Leave the buffers of a call alone until its Work has settled (await it first).';
-    const what = change.use === 'receive' ? 'the buffer that it receives into' : 'its buffer';
-    const message = `${call.title}, on rank ${rank}: ${what} was changed while it was in flight; the first change is at element ${change.index}. ${advice}`;
+    const buffer = change.use === 'receive' ? 'the buffer that it receives into' : 'its buffer';
+    const message = `${call.title}, on rank ${rank}: ${buffer} was ${describeChange(change)}. ${advice}`;
     return new InvalidArgumentError(message, { rank, group: this.id, op, sequence });
+  }
+
+  /** The memory of a buffer is gone, and what was in it is not known: nobody can get a result. */
+  failByLostMemory(lost: MockCall, change: BufferChange): void {
+    const cause = this.changedBufferError(lost, change);
+    this.fail(
+      (rank, call) => {
+        if (call === lost) return cause;
+        const message = `rank ${lost.rank} of group ${this.id} cannot take part: ${cause.message}`;
+        const context = { rank, group: this.id, op: call?.op, sequence: call?.sequence, ranks: [lost.rank], cause };
+        return rank === lost.rank ? new ClosedError(message, context) : new PeerLostError(message, context);
+      },
+      { lostRank: lost.rank },
+    );
   }
 
   #callsInFlight(): MockCall[] {
     return this.members.flatMap((member) =>
       [...member.calls].filter((call) => call.group === this && !call.isComplete),
     );
+  }
+}
+
+function describeChange({ what }: BufferChange): string {
+  switch (what) {
+    case 'detached':
+      return 'detached while it was in flight: its memory was transferred to a worker or by structuredClone';
+    case 'resized':
+      return 'resized while it was in flight';
+    default:
+      return `changed while it was in flight; the first change is at element ${what}`;
   }
 }

@@ -3,7 +3,7 @@ import { copyBuffer, type HostBuffer } from '../../core/dtype';
 import { CollectiveMismatchError } from '../../core/errors';
 import { describePointToPoint, type PointToPointCall } from '../call';
 import type { CheckedPointToPoint } from '../check-point-to-point';
-import { InFlightBuffers, type BufferChange } from './in-flight';
+import { InFlightBuffers, lossOf, type BufferChange } from './in-flight';
 import type { MemoryUse } from './memory-in-use';
 import { MockCall, type CallOrigin } from './mock-call';
 import type { MockGroup } from './mock-group';
@@ -29,6 +29,16 @@ export class Transfer {
     return this.corrupted ?? this.#buffers?.contribution ?? this.data;
   }
 
+  /** That its memory is gone, if it is. */
+  findLoss(): BufferChange | undefined {
+    const what = lossOf(this.data, this.call.count);
+    return what === undefined ? undefined : { use: this.call.op === 'send' ? 'send' : 'receive', what };
+  }
+
+  #findChange(): BufferChange | undefined {
+    return this.findLoss() ?? this.#buffers?.findChange();
+  }
+
   /** It has to wait: from here on its buffer is the group's. */
   hold(): void {
     const { world } = this.owner.group;
@@ -45,8 +55,12 @@ export class Transfer {
 
   /** Both sides are there: copy, unless a side has changed its buffer; its call then says so when all parts are done. */
   static move(send: Transfer, recv: Transfer): void {
-    send.owner.change ??= send.#buffers?.findChange();
-    const recvChange = recv.#buffers?.findChange();
+    const sendChange = send.#findChange();
+    if (sendChange !== undefined && send.#contribution === send.data) {
+      return send.owner.group.failByLostMemory(send.owner, sendChange); // nobody knows what was in it
+    }
+    send.owner.change ??= sendChange;
+    const recvChange = recv.#findChange();
     recv.owner.change ??= recvChange;
     if (recvChange === undefined) copyBuffer(recv.data, send.#contribution);
     for (const side of [send, recv]) {
@@ -109,6 +123,7 @@ export class PointToPointInFlight extends MockCall {
   }
 
   #deliver(): void {
+    for (const transfer of this.transfers) this.change ??= transfer.findLoss();
     if (this.change === undefined) this.complete();
     else this.failAsIs(this.group.changedBufferError(this, this.change));
   }
@@ -135,6 +150,10 @@ export class PointToPointQueues {
   }
 
   arrive(call: PointToPointInFlight): void {
+    for (const transfer of call.transfers) {
+      const loss = transfer.findLoss(); // while a fault held it up
+      if (loss !== undefined) return this.#group.failByLostMemory(call, loss);
+    }
     for (const transfer of call.transfers) if (!call.isSettled) this.#match(transfer);
     if (call.isSettled) return;
     call.progress();

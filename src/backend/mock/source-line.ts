@@ -24,7 +24,10 @@ export class CallSite {
     return callSite;
   }
 
-  /** As `src/train.ts:12:5`; our own outermost frame, as `lockstep/ddp/ddp.ts:9:3`, where no frame of the user's is near. */
+  /**
+   * As `src/train.ts:12:5`. Where no frame of the user's is near (a gradient hook of DDP, say, runs from the event loop),
+   * our own outermost file, and that it is ours.
+   */
   get sourceLine(): string | undefined {
     let outermost: string | undefined;
     for (const frame of (this.stack ?? '').split('\n').slice(1)) {
@@ -32,9 +35,10 @@ export class CallSite {
       if (place === undefined || isNodes(place)) continue;
       const root = LIBRARY_ROOTS.find((folder) => place.startsWith(folder));
       if (root === undefined) return shorten(place);
-      outermost = `lockstep/${place.slice(root.length)}`;
+      const file = place.slice(root.length).replace(/:\d+:\d+$/, '');
+      if (!file.startsWith(`core${sep}`)) outermost = file; // core/ only carries the context along
     }
-    return outermost;
+    return outermost === undefined ? undefined : `lockstep/${outermost} (no line of your program is on the stack)`;
   }
 }
 

@@ -16,6 +16,8 @@ const BAD_CALLS: Readonly<Record<string, readonly [BadCall, RegExp]>> = {
   'a root outside the group': [(b) => b.broadcast(floats(1), 3), /src: expected a rank of this group, 0 to 2, got 3/],
   'a negative root': [(b) => b.reduce(floats(1), undefined, -1, 'Sum'), /dst: expected a rank.*got -1/],
   'a root that is no whole number': [(b) => b.broadcast(floats(1), 0.5), /src: expected a rank.*got 0\.5/],
+  'a root that is text': [(b) => b.broadcast(floats(1), '1' as never), /src: expected a rank.*got "1"/],
+  'a tag that is text': [(b) => b.send(floats(1), 0, '7' as never), /tag: expected a whole number from 0, got "7"/],
   'a plain array': [(b) => b.allReduce([1, 2] as never, 'Sum'), /data: expected a Float32Array.*got Array/],
   'a plain Uint16Array': [(b) => b.allReduce(halves as never, 'Sum'), /structuredClone and postMessage drop the class/],
   'no buffer': [(b) => b.allReduce(undefined as never, 'Sum'), /data: expected a Float32Array.*got undefined/],
@@ -132,6 +134,7 @@ describe('options of a world', () => {
   test.each<[string, () => unknown, RegExp]>([
     ['no ranks', () => MockBackend.createWorld(0), /createWorld: expected a whole number of ranks from 1, got 0/],
     ['half a rank', () => MockBackend.createWorld(1.5), /got 1\.5/],
+    ['text', () => MockBackend.createWorld('2' as never), /got "2"/],
     [
       'an unknown key',
       () => MockBackend.createWorld(2, { shedule: 'random' } as never),

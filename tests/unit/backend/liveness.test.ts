@@ -94,6 +94,45 @@ describe.each(Object.entries(ACTIVITIES))('a rank in %s', (_what, activity) => {
   });
 });
 
+/** An empty module: what Node does not show while it is compiled. */
+const WASM = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
+
+/** Node has these, the type library of this build has not. */
+const { WebAssembly } = globalThis as unknown as { WebAssembly: { compile(bytes: Uint8Array): Promise<unknown> } };
+const { waitAsync } = Atomics as unknown as {
+  waitAsync(array: Int32Array, index: number, value: number, timeoutMs: number): { readonly value: Promise<string> };
+};
+
+describe.each<[string, number, () => Promise<unknown>]>([
+  ['WebAssembly.compile', 20, () => WebAssembly.compile(WASM)],
+  ['Atomics.waitAsync', 1, () => waitAsync(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 120).value],
+])('a rank in %s, which Node does not show', (_what, times, activity) => {
+  test('is live while it awaits no call of its own', async () => {
+    const errors = await failures(2, async (backend) => {
+      for (let i = 0; backend.rank === 1 && i < times; i++) await activity();
+      await backend.barrier();
+    });
+    expect(errors).toEqual([undefined, undefined]);
+  });
+});
+
+test('a rank that awaits a call and something that Node does not show is given a moment', async () => {
+  const errors = await failures(2, async (backend) => {
+    const peer = 1 - backend.rank;
+    if (backend.rank === 1) {
+      const sendLater = async (): Promise<void> => {
+        await waitAsync(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20).value;
+        await backend.send(new Float32Array(1), peer);
+      };
+      await Promise.all([backend.recv(new Float32Array(1), peer), sendLater()]);
+    } else {
+      await backend.recv(new Float32Array(1), peer);
+      await backend.send(new Float32Array(1), peer);
+    }
+  });
+  expect(errors).toEqual([undefined, undefined]);
+});
+
 describe.each(
   [
     'setTimeout of the global object',

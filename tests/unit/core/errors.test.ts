@@ -121,3 +121,7 @@ test('a broken invariant is an InternalError that asks for a report', () => {
   expect(() => invariant(false, 'one is two')).toThrow(InternalError);
   expect(() => invariant(false, 'one is two')).toThrow(/one is two\. Please report/);
 });
+
+test('a NativeError made without a scope, as plain JavaScript may, is of the group', () => {
+  expect(new NativeError('m').scope).toBe('group');
+});

@@ -79,6 +79,17 @@ describe('toEqualBits', () => {
     expect(complaintOf(() => expect(undefined).toEqualBits(floats(1)))).toMatch(/got undefined/);
   });
 
+  test('refuses what is no tensor also when negated', () => {
+    for (const value of [undefined, null, [1], 1, {}]) {
+      expect(complaintOf(() => expect(value).not.toEqualBits(floats(1)))).toMatch(
+        /toEqualBits: the received value has/,
+      );
+      expect(complaintOf(() => expect(floats(1)).not.toEqualBits(value as never))).toMatch(/the expected value has/);
+      expect(complaintOf(() => expect(value).not.toBeCloseToTensor(floats(1)))).toMatch(/the received value has/);
+      expect(complaintOf(() => expect(floats(1)).not.toBeCloseToTensor(value as never))).toMatch(/the expected value/);
+    }
+  });
+
   test('negated, says that the bits are the same', () => {
     expect(complaintOf(() => expect(floats(1)).not.toEqualBits(floats(1)))).toMatch(
       /expected other bits, but float32 \[1\] has the same/,

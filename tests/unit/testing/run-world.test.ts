@@ -128,6 +128,20 @@ describe('a world in which nothing moves', () => {
     expect(error.message).toMatch(/\n {2}rank 2 has returned and will make no more calls/);
   });
 
+  test('is not one whose loop is blocked by a rank that computes', async () => {
+    await runWorld(
+      2,
+      async (world) => {
+        for (let step = 0; world.rank === 1 && step < 24; step++) {
+          for (const endMs = performance.now() + 30; performance.now() < endMs;);
+          await new Promise(setImmediate);
+        }
+        await world.barrier();
+      },
+      { stallMs: 200 },
+    );
+  });
+
   test('opens with the stall where no rank has failed', async () => {
     const error = await worldErrorOf(2, (world) => (world.rank === 0 ? world.barrier() : forever()), { stallMs: 80 });
     expect(error.message).toMatch(
