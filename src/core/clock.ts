@@ -34,15 +34,17 @@ export const systemClock: Clock = {
   schedule(callback, delayMs, keepAlive = false) {
     const dueMs = monotonicNow() + delayMs;
     let handle: NodeJS.Timeout;
-    const arm = (): void => {
-      const remainingMs = Math.max(0, dueMs - monotonicNow());
-      handle = nodeSetTimeout(
-        remainingMs > LONGEST_TIMEOUT_MS ? arm : callback,
-        Math.min(remainingMs, LONGEST_TIMEOUT_MS),
-      );
+    const arm = (remainingMs: number): void => {
+      handle = nodeSetTimeout(wake, Math.min(Math.ceil(remainingMs), LONGEST_TIMEOUT_MS));
       if (!keepAlive) handle.unref();
     };
-    arm();
+    // Node counts from the start of the turn in which a timer was set, so one may fire a few milliseconds early
+    const wake = (): void => {
+      const remainingMs = dueMs - monotonicNow();
+      if (remainingMs > 0) arm(remainingMs);
+      else callback();
+    };
+    arm(delayMs);
     return { cancel: () => nodeClearTimeout(handle) };
   },
 };

@@ -117,3 +117,13 @@ describe('under the fake timers of Jest', () => {
     expect(fired).not.toHaveBeenCalled();
   });
 });
+
+test('a timer never fires before its time, though it was set late in a long turn', async () => {
+  const startOfTurn = systemClock.now();
+  while (systemClock.now() - startOfTurn < 20); // Node would count these 20 ms as waited
+  const setMs = systemClock.now();
+  const firedMs = await new Promise<number>((resolve) =>
+    systemClock.schedule(() => resolve(systemClock.now()), 15, true),
+  );
+  expect(firedMs - setMs).toBeGreaterThanOrEqual(15);
+});
