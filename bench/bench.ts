@@ -1,5 +1,6 @@
 /** npm run bench: every figure is a ratio, or a time beside its target, measured in this run. Nothing here is a test. */
 import { benchDdp } from './ddp';
+import { benchGrpc } from './grpc';
 import { benchMatmul } from './matmul';
 import { benchMockCollectives } from './mock-collectives';
 
@@ -7,6 +8,7 @@ async function main(): Promise<void> {
   await benchMatmul();
   await benchMockCollectives();
   await benchDdp();
+  await benchGrpc();
 }
 
 main().catch((error: unknown) => {

@@ -6,9 +6,9 @@
  */
 import { parseArgs } from 'node:util';
 import { runWorld } from 'lockstep/testing';
-import type { World } from 'lockstep';
 import { loadDigits, type Digits } from './dataset';
-import { defaultSettings, trainDigits, type EpochReport, type Settings, type TrainingResult } from './training';
+import { percent, say, trainWithProgress, wholeNumber } from './progress';
+import { defaultSettings, trainDigits, type Settings, type TrainingResult } from './training';
 
 async function main(): Promise<void> {
   const { worldSize, settings } = readArguments();
@@ -21,35 +21,6 @@ async function main(): Promise<void> {
   const seconds = (performance.now() - startedMs) / 1000;
   say(`${percent((results[0] as TrainingResult).testAccuracy)} test accuracy after ${seconds.toFixed(1)} s`);
   say(await compareWithSingleProcess(results, digits, settings));
-}
-
-/** Train on one rank; rank 0 prints a line per epoch, made of what the world's events say. */
-function trainWithProgress(world: World, digits: Digits, settings: Settings): Promise<TrainingResult> {
-  let bytesSent = 0;
-  world.on('collectiveEnd', (event) => {
-    bytesSent += event.bytes;
-  });
-  let lastMs = performance.now();
-  return trainDigits(world, digits, settings, (report) => {
-    const nowMs = performance.now();
-    if (world.isMain) say(progressLine(report, nowMs - lastMs, bytesSent));
-    lastMs = nowMs;
-  });
-}
-
-function progressLine(
-  { epoch, loss, trainAccuracy, testAccuracy }: EpochReport,
-  durationMs: number,
-  bytes: number,
-): string {
-  return [
-    `epoch ${String(epoch).padStart(2)}`,
-    `loss ${loss.toFixed(4)}`,
-    `train ${percent(trainAccuracy)}`,
-    `test ${percent(testAccuracy)}`,
-    `${(durationMs / 1000).toFixed(2)} s`,
-    `${(bytes / 1e6).toFixed(2)} MB sent per rank so far`,
-  ].join('  ');
 }
 
 /** One line: do the ranks agree to the bit, and how far is a single process on the whole batches from them? */
@@ -82,20 +53,6 @@ function readArguments(): { worldSize: number; settings: Settings } {
         ? defaultSettings
         : { ...defaultSettings, epochs: wholeNumber('--epochs', values.epochs) },
   };
-}
-
-function wholeNumber(flag: string, text: string): number {
-  const value = Number(text);
-  if (Number.isInteger(value) && value >= 1) return value;
-  throw new Error(`${flag}: expected a whole number of 1 or more, got '${text}'.`);
-}
-
-function percent(share: number): string {
-  return `${(100 * share).toFixed(1)} %`;
-}
-
-function say(line: string): void {
-  process.stdout.write(`${line}\n`);
 }
 
 main().catch((error: unknown) => {

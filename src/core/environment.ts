@@ -5,3 +5,8 @@ export function environmentVariable(name: string): string | undefined {
   const value = process.env[name];
   return value === undefined || value === '' ? undefined : value;
 }
+
+/** This process's environment for a child process, with `variables` set. */
+export function environmentWith(variables: Readonly<Record<string, string>>): Record<string, string | undefined> {
+  return { ...process.env, ...variables };
+}

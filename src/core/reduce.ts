@@ -219,9 +219,26 @@ function combineBig(a: bigint, b: bigint, op: ReduceOp): bigint {
   }
 }
 
-/** Apart from `sum` so that the engine sees one array type here: three times as fast as the shared loop. */
+/**
+ * Apart from `sum` so that the engine sees one array type here: three times as fast as the shared loop. Eight elements a
+ * turn nearly double that; each is still added on its own, so the bits are the same.
+ */
 function sumFloat32(accumulator: Float32Array, operand: Float32Array): void {
-  for (let i = 0; i < accumulator.length; i++) accumulator[i] = (accumulator[i] as number) + (operand[i] as number);
+  const { length } = accumulator;
+  const a = accumulator;
+  const b = operand;
+  let i = 0;
+  for (; i + 8 <= length; i += 8) {
+    a[i] = (a[i] as number) + (b[i] as number);
+    a[i + 1] = (a[i + 1] as number) + (b[i + 1] as number);
+    a[i + 2] = (a[i + 2] as number) + (b[i + 2] as number);
+    a[i + 3] = (a[i + 3] as number) + (b[i + 3] as number);
+    a[i + 4] = (a[i + 4] as number) + (b[i + 4] as number);
+    a[i + 5] = (a[i + 5] as number) + (b[i + 5] as number);
+    a[i + 6] = (a[i + 6] as number) + (b[i + 6] as number);
+    a[i + 7] = (a[i + 7] as number) + (b[i + 7] as number);
+  }
+  for (; i < length; i++) a[i] = (a[i] as number) + (b[i] as number);
 }
 
 /** Three operands in one pass, each sum rounded on its own: the same bits as three passes in half the time. */
@@ -229,9 +246,24 @@ function sumThreeFloat32(accumulator: Float32Array, blocks: readonly HostBuffer[
   const a = blocks[rank] as Float32Array;
   const b = blocks[rank + 1] as Float32Array;
   const c = blocks[rank + 2] as Float32Array;
-  for (let i = 0; i < accumulator.length; i++) {
-    const first = Math.fround((accumulator[i] as number) + (a[i] as number));
-    accumulator[i] = Math.fround(first + (b[i] as number)) + (c[i] as number);
+  const { length } = accumulator;
+  let i = 0;
+  for (; i + 4 <= length; i += 4) {
+    accumulator[i] =
+      Math.fround(Math.fround((accumulator[i] as number) + (a[i] as number)) + (b[i] as number)) + (c[i] as number);
+    accumulator[i + 1] =
+      Math.fround(Math.fround((accumulator[i + 1] as number) + (a[i + 1] as number)) + (b[i + 1] as number)) +
+      (c[i + 1] as number);
+    accumulator[i + 2] =
+      Math.fround(Math.fround((accumulator[i + 2] as number) + (a[i + 2] as number)) + (b[i + 2] as number)) +
+      (c[i + 2] as number);
+    accumulator[i + 3] =
+      Math.fround(Math.fround((accumulator[i + 3] as number) + (a[i + 3] as number)) + (b[i + 3] as number)) +
+      (c[i + 3] as number);
+  }
+  for (; i < length; i++) {
+    accumulator[i] =
+      Math.fround(Math.fround((accumulator[i] as number) + (a[i] as number)) + (b[i] as number)) + (c[i] as number);
   }
 }
 

@@ -1,6 +1,8 @@
+import { readFileSync } from 'node:fs';
 import { z } from 'zod';
+import type { DataPlane, TlsOptions } from '../backend/registry';
 import { environmentVariable } from '../core/environment';
-import { InvalidArgumentError } from '../core/errors';
+import { InvalidArgumentError, asError } from '../core/errors';
 import type { Logger } from '../core/logger';
 import { parseOptions } from '../core/options';
 import { readWorldPlace, type WorldPlace } from './world-place';
@@ -18,8 +20,20 @@ export interface WorldOptions {
   /** Where rank 0 listens; else MASTER_ADDR. */
   readonly masterAddr?: string | undefined;
   readonly masterPort?: number | undefined;
-  /** Milliseconds that a call may wait where it does not say otherwise; default 10 minutes. */
+  /** Secret that all ranks of the job share; else LOCKSTEP_JOB_TOKEN, else the text of the file LOCKSTEP_JOB_TOKEN_FILE. */
+  readonly token?: string | undefined;
+  /** PEM texts: with them every connection between ranks is TLS, and each proves its certificate. */
+  readonly tls?: TlsOptions | undefined;
+  /** How tensors travel between processes: 'auto', 'grpc', 'socket' or 'native'; else LOCKSTEP_DATA_PLANE, else 'auto'. */
+  readonly dataPlane?: DataPlane | undefined;
+  /** Who serves the job's store: 'rank0' (the default), or 'external', a `lockstep store`; else LOCKSTEP_STORE. */
+  readonly store?: 'rank0' | 'external' | undefined;
+  /** Number of this start of the job, which keeps a restarted one apart; else LOCKSTEP_GENERATION, else 0. */
+  readonly generation?: number | undefined;
+  /** Milliseconds that a call may wait where it does not say otherwise; else LOCKSTEP_TIMEOUT_MS, else 10 minutes. */
   readonly timeoutMs?: number | undefined;
+  /** Milliseconds that all ranks have to join, as processes may start long after each other; default: `timeoutMs`. */
+  readonly joinTimeoutMs?: number | undefined;
   /** Gets what event listeners throw; default: stderr, from the level that LOCKSTEP_LOG names. */
   readonly logger?: Logger | undefined;
 }
@@ -29,7 +43,13 @@ export interface WorldSettings extends WorldPlace {
   readonly backend: string;
   readonly masterAddr: string | undefined;
   readonly masterPort: number | undefined;
+  readonly token: string | undefined;
+  readonly tls: TlsOptions | undefined;
+  readonly dataPlane: DataPlane | undefined;
+  readonly store: 'rank0' | 'external' | undefined;
+  readonly generation: number;
   readonly timeoutMs: number | undefined;
+  readonly joinTimeoutMs: number | undefined;
   readonly logger: Logger | undefined;
 }
 
@@ -47,6 +67,12 @@ const loggerSchema = z.custom<Logger>(
 );
 
 const LARGEST_PORT = 65_535;
+const LARGEST_GENERATION = 2 ** 32 - 1;
+const STORES = ['rank0', 'external'] as const;
+const DATA_PLANES = ['auto', 'grpc', 'socket', 'native'] as const;
+
+/** A path would connect nothing and fail far from here. */
+const pem = z.string().regex(/-----BEGIN /, 'expected the text of a PEM file, not its path');
 
 const schema = z.strictObject({
   backend: z.string().min(1).optional(),
@@ -55,7 +81,13 @@ const schema = z.strictObject({
   localRank: z.int().nonnegative().optional(),
   masterAddr: z.string().min(1).optional(),
   masterPort: z.int().positive().max(LARGEST_PORT).optional(),
+  token: z.string().min(1).optional(),
+  tls: z.strictObject({ ca: pem, cert: pem, key: pem }).optional(),
+  dataPlane: z.enum(DATA_PLANES).optional(),
+  store: z.enum(STORES).optional(),
+  generation: z.int().nonnegative().max(LARGEST_GENERATION).optional(),
   timeoutMs: z.number().positive().optional(),
+  joinTimeoutMs: z.number().positive().optional(),
   logger: loggerSchema.optional(),
 });
 
@@ -68,17 +100,66 @@ export function readWorldSettings(options: WorldOptions | undefined): WorldSetti
     backend: given.backend ?? environmentVariable('LOCKSTEP_BACKEND') ?? (place.worldSize === 1 ? 'mock' : 'grpc'),
     masterAddr: given.masterAddr ?? environmentVariable('MASTER_ADDR'),
     masterPort: given.masterPort ?? portFromEnvironment(),
-    timeoutMs: given.timeoutMs,
+    token: given.token ?? tokenFromEnvironment(),
+    tls: given.tls,
+    dataPlane: given.dataPlane ?? choice('LOCKSTEP_DATA_PLANE', DATA_PLANES),
+    store: given.store ?? choice('LOCKSTEP_STORE', STORES),
+    generation: given.generation ?? generationFromEnvironment(),
+    timeoutMs: given.timeoutMs ?? timeoutFromEnvironment(),
+    joinTimeoutMs: given.joinTimeoutMs,
     logger: given.logger,
   };
 }
 
 function portFromEnvironment(): number | undefined {
-  const text = environmentVariable('MASTER_PORT');
+  return wholeNumber('MASTER_PORT', 'a port', 1, LARGEST_PORT);
+}
+
+function generationFromEnvironment(): number {
+  return wholeNumber('LOCKSTEP_GENERATION', 'the number of this start of the job', 0, LARGEST_GENERATION) ?? 0;
+}
+
+function wholeNumber(variable: string, what: string, least: number, most: number): number | undefined {
+  const text = environmentVariable(variable);
   if (text === undefined) return undefined;
-  const port = /^\d+$/.test(text) ? Number(text) : 0;
-  if (port >= 1 && port <= LARGEST_PORT) return port;
+  const value = /^\d{1,15}$/.test(text) ? Number(text) : NaN;
+  if (value >= least && value <= most) return value;
   throw new InvalidArgumentError(
-    `World.init: environment variable MASTER_PORT is '${text}', expected a port, 1 to ${LARGEST_PORT}.`,
+    `World.init: environment variable ${variable} is '${text}', expected ${what}, ${least} to ${most}.`,
+  );
+}
+
+function timeoutFromEnvironment(): number | undefined {
+  return wholeNumber('LOCKSTEP_TIMEOUT_MS', 'milliseconds', 1, Number.MAX_SAFE_INTEGER);
+}
+
+function choice<T extends string>(variable: string, values: readonly T[]): T | undefined {
+  const text = environmentVariable(variable);
+  if (text === undefined) return undefined;
+  const value = values.find((name) => name === text);
+  if (value !== undefined) return value;
+  throw new InvalidArgumentError(
+    `World.init: environment variable ${variable} is '${text}', expected ${values.join(' or ')}.`,
+  );
+}
+
+/** The job's token, if the environment has one; the token itself never stands in a message. */
+export function tokenFromEnvironment(): string | undefined {
+  const token = environmentVariable('LOCKSTEP_JOB_TOKEN');
+  if (token !== undefined) return token;
+  const path = environmentVariable('LOCKSTEP_JOB_TOKEN_FILE');
+  if (path === undefined) return undefined;
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8').trim();
+  } catch (error) {
+    throw new InvalidArgumentError(
+      `World.init: the file that environment variable LOCKSTEP_JOB_TOKEN_FILE names cannot be read: ${asError(error).message}.`,
+      { cause: error },
+    );
+  }
+  if (text !== '') return text;
+  throw new InvalidArgumentError(
+    `World.init: the file that environment variable LOCKSTEP_JOB_TOKEN_FILE names ('${path}') is empty; expected the job's token.`,
   );
 }

@@ -46,14 +46,16 @@ export class World {
    * Join the job that the environment (or `options`) describes: RANK, WORLD_SIZE and LOCAL_RANK as torchrun sets them,
    * or the variables of Slurm or Open MPI. With none of them set: a world of one, on the mock.
    *
-   * @throws InvalidArgumentError naming the option or variable that is wrong or missing
-   * @throws BackendUnavailableError if the backend cannot run here
+   * @throws InvalidArgumentError naming the option or variable that is wrong or missing, or what ranks disagree about
+   * @throws BackendUnavailableError if the backend cannot run here, or rank 0 was not there within `timeoutMs`
+   * @throws CollectiveTimeoutError naming the ranks that did not join within `timeoutMs`
+   * @throws PeerLostError if a rank was lost while the world was being made
    */
   static async init(options?: WorldOptions): Promise<World> {
-    const { backend: name, localRank, logger, ...init } = readWorldSettings(options);
+    const { backend: name, localRank, ...init } = readWorldSettings(options);
     const backend = await createBackend(name, init);
     seedByRank(init.rank);
-    return new World(backend, { localRank, logger });
+    return new World(backend, { localRank, logger: init.logger });
   }
 
   /** A world of one, on the mock. */
@@ -114,6 +116,15 @@ export class World {
   off<K extends keyof GroupEvents>(event: K, listener: GroupEvents[K]): this {
     this.#events.off(event, listener);
     return this;
+  }
+
+  /**
+   * This rank cannot go on because of `reason`: end the group of all ranks everywhere. Calls on it, pending and later,
+   * reject with ClosedError, whose cause is `reason`. For the `catch` around a rank's program, so that the others learn why
+   * it stopped; close the world then, as always.
+   */
+  abort(reason: unknown): void {
+    this.group.abort(reason);
   }
 
   /** Close all groups of this world, on this rank. Idempotent; later calls on them reject with ClosedError. */

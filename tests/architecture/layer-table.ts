@@ -49,7 +49,11 @@ export const layers: readonly Layer[] = [
   { name: shared, imports: below, types: ['backend'] },
   ...strategyLayers,
 
-  { name: 'launcher', imports: [...below, shared, ...strategies, 'backend', 'backend/registry'] },
+  {
+    name: 'launcher',
+    imports: [...below, shared, ...strategies, 'backend', 'backend/registry'],
+    lazy: ['backend/grpc'], // `lockstep store`
+  },
   { name: 'testing', imports: [...below, shared, ...strategies, 'backend', 'backend/registry', 'backend/mock'] },
   {
     name: 'index',

@@ -6,6 +6,7 @@ import { ProcessGroup } from '../../src/index';
 const scopes: Readonly<Record<string, () => Record<string, unknown>>> = {
   'README.md': () => ({}),
   'docs/testing.md': () => ({}),
+  'docs/failures.md': () => ({}),
   'docs/training.md': () => ({}),
   'docs/errors.md': () => ({ group: ProcessGroup.mock() }),
   'docs/adding-a-backend.md': () => ({}),

@@ -120,6 +120,17 @@ describe('the packed package', () => {
     expect(await evaluate('loaded.cjs', script)).toEqual([]);
   });
 
+  test('has the command lockstep, which runs a script that requires the package on several ranks', async () => {
+    const { bin } = readJson(join(pack.installed, 'package.json')) as { bin: Record<string, string> };
+    pack.write('ranks.cjs', `console.log(require('lockstep').ReduceOp.Sum, process.env.RANK);`);
+    const command = join(pack.installed, bin['lockstep'] as string);
+    const { status, output } = await pack.node(command, 'run', '--nproc', '2', 'ranks.cjs');
+    expect({ status, lines: output.trim().split('\n').sort() }).toEqual({
+      status: 0,
+      lines: ['[0] Sum 0', '[1] Sum 1'],
+    });
+  });
+
   test('publint finds nothing', async () => {
     const { status, output } = await pack.node(
       toolPath('publint', 'src', 'cli.js'),

@@ -16,6 +16,10 @@ const VARIABLES = [
   'MASTER_ADDR',
   'MASTER_PORT',
   'LOCKSTEP_BACKEND',
+  'LOCKSTEP_JOB_TOKEN',
+  'LOCKSTEP_JOB_TOKEN_FILE',
+  'LOCKSTEP_GENERATION',
+  'LOCKSTEP_STORE',
   'SLURM_PROCID',
   'SLURM_NTASKS',
   'SLURM_LOCALID',
@@ -92,10 +96,12 @@ describe('World.init', () => {
     await world.close();
   });
 
-  test('says honestly that there is no backend for several processes yet', async () => {
+  test('with several processes is grpc, which asks where they meet', async () => {
     const error = await rejectionOf(initWith({ RANK: '1', WORLD_SIZE: '4' }));
-    expect(error).toMatchObject({ name: 'BackendUnavailableError', code: 'LOCKSTEP_UNAVAILABLE' });
-    expect(error.message).toMatch(/grpc/);
+    expect(error).toMatchObject({ name: 'InvalidArgumentError' });
+    expect(error.message).toMatch(/'grpc'.*MASTER_ADDR.*options.masterAddr/);
+    const port = await rejectionOf(initWith({ MASTER_ADDR: 'localhost' }));
+    expect(port.message).toMatch(/MASTER_PORT.*options.masterPort/);
     const mock = await rejectionOf(World.init({ backend: 'mock' }));
     expect(mock.message).toMatch(/cannot join a job of 4 processes/);
   });

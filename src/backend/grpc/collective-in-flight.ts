@@ -1,0 +1,124 @@
+/** One rank's call of a collective, from post to end. */
+import type { HostBuffer } from '../../core/dtype';
+import type { Place } from '../algorithms/schedule';
+import { describeCollective } from '../call';
+import type { CheckedCollective } from '../check-collective';
+import type { OutgoingMessage } from './channel-outbox';
+import { scheduleOf } from './collective-plan';
+import { CollectiveRun, type RunHost } from './collective-run';
+import type { EagerBudget } from './eager-budget';
+import type { Words } from './fingerprint';
+import { FrameKind } from './frame';
+import { GrpcCall, type CallInfo, type OnEnded } from './grpc-call';
+import type { ScratchPool } from './scratch-pool';
+
+/** What a collective needs of its group. */
+export interface CollectiveHost {
+  readonly place: Place;
+  readonly words: Words;
+  readonly scratchPool: ScratchPool;
+  readonly eagerBudget: EagerBudget;
+  post(peer: number, message: OutgoingMessage): void;
+  onEnded: OnEnded;
+  /** All steps of its schedule are done. */
+  onRunDone(): void;
+  onDisagreement(call: CollectiveInFlight, detail?: string): void;
+  onExpired(call: CollectiveInFlight): void;
+}
+
+export class CollectiveInFlight extends GrpcCall {
+  readonly checked: CheckedCollective;
+  readonly fingerprint: Words;
+  readonly run: CollectiveRun;
+  /** Its result is there; it completes when all collectives before it have. */
+  isRunDone = false;
+  readonly #host: CollectiveHost;
+  readonly #scratch: HostBuffer | undefined;
+  readonly #sequence: number;
+
+  constructor(
+    info: CallInfo & { readonly sequence: number },
+    checked: CheckedCollective,
+    fingerprint: Words,
+    host: CollectiveHost,
+  ) {
+    super(info, host.onEnded);
+    this.checked = checked;
+    this.fingerprint = fingerprint;
+    this.#host = host;
+    this.#sequence = info.sequence;
+    const { call, send, recv } = checked;
+    const { dtype, reduceOp } = call;
+    const schedule = scheduleOf(call, host.place);
+    this.#scratch = dtype === undefined ? undefined : host.scratchPool.take(dtype, schedule.scratchLength);
+    const buffers = { input: send, output: recv, scratch: this.#scratch, dtype, reduceOp };
+    this.run = new CollectiveRun(schedule, buffers, this.#runHost());
+  }
+
+  override describe(): string {
+    return describeCollective(this.checked.call);
+  }
+
+  override awaitedPeers(): readonly number[] {
+    return this.run.awaitedPeers;
+  }
+
+  /** A grant carries the fingerprint: two ranks that wait for each other in different calls find out by it. */
+  override probe(): void {
+    for (const peer of this.awaitedPeers()) this.#sendGrant(peer);
+  }
+
+  override expire(): void {
+    this.#host.onExpired(this);
+  }
+
+  protected override stop(): void {
+    this.run.stop();
+  }
+
+  #runHost(): RunHost {
+    const isCancelled = (): boolean => this.run.isStopped && this.work.error !== undefined;
+    return {
+      eagerBudget: this.#host.eagerBudget,
+      sendMessage: (peer, message, payload, onSent) => {
+        const header = this.#header(FrameKind.Data, message);
+        this.#host.post(peer, { header, messageBytes: payload.byteLength, payload, onSent, isCancelled });
+      },
+      sendGrant: (peer) => this.#sendGrant(peer),
+      sendReport: (peer, numBytes) => {
+        this.#host.post(peer, { header: this.#header(FrameKind.Ack, 0), messageBytes: numBytes, payload: undefined });
+      },
+      onDone: () => {
+        this.isRunDone = true;
+        // All that was expected is there. After a failure a frame may still be arriving; then it is not used again.
+        if (this.#scratch !== undefined) this.#host.scratchPool.release(this.#scratch);
+        this.#host.onRunDone();
+      },
+      onUnequalLength: (peer) => {
+        const { rank } = this.info;
+        this.#host.onDisagreement(
+          this,
+          `what rank ${peer} sends to rank ${rank} is not what rank ${rank} receives from rank ${peer}`,
+        );
+      },
+    };
+  }
+
+  #sendGrant(peer: number): void {
+    this.#host.post(peer, { header: this.#header(FrameKind.Grant, 0), messageBytes: 0, payload: undefined });
+  }
+
+  #header(kind: FrameKind, message: number): OutgoingMessage['header'] {
+    const { words } = this.#host;
+    return {
+      kind,
+      isPointToPoint: false,
+      groupHigh: words.high,
+      groupLow: words.low,
+      call: this.#sequence,
+      message,
+      fingerprintHigh: this.fingerprint.high,
+      fingerprintLow: this.fingerprint.low,
+    };
+  }
+}

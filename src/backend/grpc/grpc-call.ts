@@ -1,0 +1,73 @@
+/** A call in flight on this rank: its Work, its deadline, and how it is named in messages. */
+import { systemClock } from '../../core/clock';
+import { Work, type WorkHandle } from '../../core/work';
+import type { CallOp } from '../call';
+import type { WatchedCall } from './deadline-watch';
+
+/** After this long a call tells the peers that it waits for, which so find out when they wait in another call. */
+const PROBE_MS = 20;
+
+export interface CallInfo {
+  readonly op: CallOp;
+  /** Of a collective. */
+  readonly sequence: number | undefined;
+  /** Identity of the group. */
+  readonly group: string;
+  readonly rank: number;
+  readonly timeoutMs: number;
+}
+
+/** Told when a call has ended in whatever way. */
+export type OnEnded = (call: GrpcCall) => void;
+
+export abstract class GrpcCall implements WatchedCall {
+  readonly info: CallInfo;
+  readonly work: Work;
+  readonly dueMs: number;
+  probeMs: number;
+  readonly #handle: WorkHandle;
+  readonly #onEnded: OnEnded;
+
+  constructor(info: CallInfo, onEnded: OnEnded) {
+    this.info = info;
+    this.#onEnded = onEnded;
+    this.#handle = Work.create(info);
+    this.work = this.#handle.work;
+    const nowMs = systemClock.now();
+    this.dueMs = nowMs + info.timeoutMs;
+    this.probeMs = nowMs + PROBE_MS;
+  }
+
+  /** The call with its arguments, as `allReduce(float32[4], Sum)`. */
+  abstract describe(): string;
+  /** Ranks of the group that it still has to hear from. */
+  abstract awaitedPeers(): readonly number[];
+  abstract probe(): void;
+  abstract expire(): void;
+  /** Nothing is sent or written for it any more. */
+  protected abstract stop(): void;
+
+  get isSettled(): boolean {
+    return this.work.isCompleted;
+  }
+
+  /** The call and its place in the group. */
+  get title(): string {
+    const { sequence, group } = this.info;
+    return `${this.describe()}, ${sequence === undefined ? '' : `collective ${sequence} of `}group ${group}`;
+  }
+
+  complete(): void {
+    if (this.isSettled) return;
+    this.stop();
+    this.#onEnded(this);
+    this.#handle.complete();
+  }
+
+  fail(error: Error): void {
+    if (this.isSettled) return;
+    this.stop();
+    this.#onEnded(this);
+    this.#handle.fail(error);
+  }
+}

@@ -1,0 +1,310 @@
+/** One rank's end of a group: its calls in flight, what arrives for them, and what ended the group. */
+import { fromWire } from '../../core/error-wire';
+import { ClosedError, InternalError, asError } from '../../core/errors';
+import type { Place } from '../algorithms/schedule';
+import type { CallOp } from '../call';
+import type { CheckedCollective } from '../check-collective';
+import type { CheckedPointToPoint } from '../check-point-to-point';
+import type { OutgoingMessage } from './channel-outbox';
+import type { CollectiveInFlight } from './collective-in-flight';
+import { decodeControl, encodeControl, type ControlMessage } from './control-message';
+import { groupKey, groupWordsOf, type Words } from './fingerprint';
+import { FrameKind, type FrameHeader } from './frame';
+import { GroupCollectives, TIMEOUT_ROLL_CALL_MS } from './group-collectives';
+import {
+  closedRankError,
+  errorForCall,
+  errorTellingOnce,
+  failedEarlier,
+  failureOf,
+  lostRankError,
+  pointToPointMismatchError,
+  type GroupFailure,
+} from './group-failure';
+import type { GrpcCall } from './grpc-call';
+import type { GrpcWorld } from './grpc-world';
+import { PointToPoint, type PointToPointInFlight } from './point-to-point';
+import { RollCalls, type Answer } from './roll-call';
+import { missingRanksError } from './timeout-error';
+
+export class GrpcGroup {
+  readonly id: string;
+  /** Ranks of the world, by rank of the group. */
+  readonly members: readonly number[];
+  readonly place: Place;
+  readonly words: Words;
+  readonly #world: GrpcWorld;
+  readonly #collectives: GroupCollectives;
+  readonly #messages = new Set<PointToPointInFlight>();
+  readonly #pointToPoint: PointToPoint;
+  readonly #rollCalls: RollCalls;
+  /** Ranks that have closed the group, with the number of collectives that each completed. */
+  readonly #closedRanks = new Map<number, number>();
+  #numChildren = 0;
+  #failure: GroupFailure | undefined;
+  /** This rank has been told `#failure` by a call in flight or by its next one. */
+  #isTold = false;
+  #isClosed = false;
+
+  constructor(world: GrpcWorld, id: string, members: readonly number[]) {
+    this.id = id;
+    this.members = members;
+    this.words = groupWordsOf(id);
+    this.place = { rank: members.indexOf(world.rank), size: members.length };
+    this.#world = world;
+    const shared = {
+      words: this.words,
+      post: (peer: number, message: OutgoingMessage) => world.post(this.members[peer] as number, message),
+    };
+    this.#collectives = new GroupCollectives({
+      ...shared,
+      id,
+      place: this.place,
+      scratchPool: world.scratchPool,
+      rollCall: (question, onEnd) => this.#rollCalls.start(question, onEnd),
+      onEnded: (call) => world.deadlines.delete(call),
+      fail: (error) => this.fail(failureOf(error)),
+    });
+    this.#pointToPoint = new PointToPoint({
+      ...shared,
+      rank: this.rank,
+      onEnded: (call) => {
+        this.#messages.delete(call as PointToPointInFlight);
+        world.deadlines.delete(call);
+      },
+      onDisagreement: (sender, send, recv) => {
+        const receiver = { rank: this.rank, call: recv };
+        this.fail(failureOf(pointToPointMismatchError(this.id, { rank: sender, call: send }, receiver)));
+      },
+      onExpired: (call) => this.#expire(call),
+    });
+    this.#rollCalls = new RollCalls({
+      ...this.place,
+      ask: (peer, questionId, sequence) => this.#tell(peer, { type: 'question', id: questionId, sequence }),
+      answer: (sequence) => this.#answer(sequence),
+    });
+  }
+
+  get rank(): number {
+    return this.place.rank;
+  }
+
+  get size(): number {
+    return this.place.size;
+  }
+
+  get key(): number {
+    return groupKey(this.words.high, this.words.low);
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  /** The first call in which this rank waits for others, in words; null if there is none. */
+  get waitsIn(): string | null {
+    const [call] = [...this.#collectives.inFlight.filter(({ isRunDone }) => !isRunDone), ...this.#messages];
+    return call === undefined ? null : call.title;
+  }
+
+  /** Why a new call cannot start, if it cannot. */
+  refusal(op: CallOp): Error | undefined {
+    const place = { rank: this.rank, group: this.id, op };
+    if (this.#isClosed) {
+      const cause = this.#failure === undefined ? undefined : fromWire(this.#failure.cause ?? this.#failure.error);
+      const message = `${op} on rank ${this.rank}: this rank has closed group ${this.id}. Make a new group.`;
+      return new ClosedError(message, { ...place, cause });
+    }
+    if (this.#failure === undefined) return undefined;
+    if (this.#failure.isToldOnce && !this.#isTold) {
+      this.#isTold = true;
+      return errorTellingOnce(this.#failure, this.rank, op);
+    }
+    return failedEarlier(this.#failure, place);
+  }
+
+  startCollective(checked: CheckedCollective): CollectiveInFlight {
+    const call = this.#collectives.start(checked);
+    this.#world.deadlines.add(call);
+    for (const [peer, completed] of this.#closedRanks) {
+      if (completed <= (call.info.sequence as number)) this.#failByClosedRank(call, peer);
+    }
+    if (!call.isSettled) this.#collectives.post(call);
+    return call;
+  }
+
+  startPointToPoint(op: 'send' | 'recv' | 'batch', checked: CheckedPointToPoint): PointToPointInFlight {
+    const info = { op, sequence: undefined, group: this.id, rank: this.rank, timeoutMs: checked.timeoutMs };
+    const call = this.#pointToPoint.start(info, checked);
+    this.#messages.add(call);
+    this.#world.deadlines.add(call);
+    const closed = call.awaitedPeers().find((peer) => this.#closedRanks.has(peer));
+    if (closed === undefined) this.#pointToPoint.post(call);
+    else this.#failByClosedRank(call, closed);
+    return call;
+  }
+
+  /** The identity of the group that the split now started makes: the same on all ranks, which split in the same order. */
+  nextChildId(): string {
+    return `${this.id}/${this.#numChildren++}`;
+  }
+
+  /** End the group on all ranks because of `reason`. */
+  abort(reason: Error): void {
+    if (this.#isClosed) return;
+    const message = `group ${this.id} was aborted by rank ${this.rank}: ${reason.message}`;
+    this.fail(failureOf(new ClosedError(message, { group: this.id, cause: reason }), { cause: reason }));
+  }
+
+  /** Fail all calls in flight, each with its own error, refuse all later ones, and tell the other ranks. */
+  fail(failure: GroupFailure, isTellingOthers = true): void {
+    if (this.#failure !== undefined || this.#isClosed) return;
+    this.#failure = failure;
+    this.#world.logger.info(`rank ${this.rank}: group ${this.id} has failed: ${failure.error.message}`);
+    this.#collectives.stop();
+    this.#rollCalls.cancel();
+    if (isTellingOthers) this.#tellAll({ type: 'poison', ...failure });
+    const calls = this.#callsInFlight();
+    this.#isTold = calls.length > 0;
+    for (const call of calls) call.fail(errorForCall(failure, call));
+  }
+
+  /** A member is gone for good. */
+  noteLost(worldRank: number, reason: Error): void {
+    this.fail(failureOf(lostRankError(this.id, this.#rankOf(worldRank), reason), { isToldOnce: true }));
+  }
+
+  /** A member has said goodbye; as if it had closed the group, unless it has done so. */
+  noteDeparted(worldRank: number): void {
+    this.#noteClosed(this.#rankOf(worldRank), 0);
+  }
+
+  /** Fail this rank's calls in flight, and tell the others that it makes no more. Idempotent. */
+  close(): void {
+    if (this.#isClosed) return;
+    const calls = this.#callsInFlight();
+    // who heard of a failure from a third rank must hear of it again before it hears of this: links overtake each other
+    if (this.#failure !== undefined) this.#tellAll({ type: 'poison', ...this.#failure });
+    this.#tellAll({ type: 'closed', completed: this.#collectives.numCompleted });
+    this.#isClosed = true;
+    this.#collectives.stop();
+    this.#rollCalls.cancel();
+    for (const call of calls) {
+      const { op, sequence } = call.info;
+      const context = { rank: this.rank, group: this.id, op, sequence, ranks: [this.rank] };
+      const message = `${op} on rank ${this.rank}: this rank closed group ${this.id} before it was done.`;
+      call.fail(new ClosedError(message, context));
+    }
+    this.#world.forget(this, (sequence) => this.#collectives.describe(sequence));
+  }
+
+  /** Where a frame's payload goes, if the call that it belongs to has a place for it. */
+  targetOf(worldRank: number, header: FrameHeader): Uint8Array | undefined {
+    if (header.kind !== FrameKind.Data || this.#isOver) return undefined;
+    const peer = this.#rankOf(worldRank);
+    return this.#guarded(() => this.#ownerOf(header).targetOf(peer, header));
+  }
+
+  /** A payload is where `targetOf` said. */
+  received(worldRank: number, header: FrameHeader): void {
+    if (this.#isOver) return;
+    const peer = this.#rankOf(worldRank);
+    this.#guarded(() => this.#ownerOf(header).received(peer, header));
+  }
+
+  /** A frame that `targetOf` had no place for. */
+  receivedEarly(worldRank: number, header: FrameHeader, bytes: Uint8Array): void {
+    const peer = this.#rankOf(worldRank);
+    this.#guarded(() => {
+      if (header.kind === FrameKind.Control) this.#onControl(peer, decodeControl(bytes));
+      else if (!this.#isOver) this.#ownerOf(header).receivedEarly(peer, header, bytes);
+    });
+  }
+
+  get #isOver(): boolean {
+    return this.#failure !== undefined || this.#isClosed;
+  }
+
+  #ownerOf(header: FrameHeader): GroupCollectives | PointToPoint {
+    return header.isPointToPoint ? this.#pointToPoint : this.#collectives;
+  }
+
+  #onControl(peer: number, message: ControlMessage): void {
+    switch (message.type) {
+      case 'poison':
+        return this.fail(message, false);
+      case 'closed':
+        return this.#noteClosed(peer, message.completed);
+      case 'lost':
+        return this.#world.loseRank(this.members[peer] as number, fromWire(message.error));
+      case 'question':
+        return this.#tell(peer, this.#reply(message.id, message.sequence));
+      case 'answer':
+        return this.#rollCalls.answered(peer, message.id, message);
+    }
+  }
+
+  /** A rank that has not heard yet why the group ended must not look for a reason of its own. */
+  #reply(id: number, sequence: number | null): ControlMessage {
+    if (this.#failure !== undefined) return { type: 'poison', ...this.#failure };
+    return { type: 'answer', id, ...this.#answer(sequence) };
+  }
+
+  #answer(sequence: number | null): Answer {
+    const called = sequence === null ? null : this.#collectives.describe(sequence);
+    return { called, waitsIn: this.#world.waitsIn(this) };
+  }
+
+  /** The deadline of a message has passed: ask the peers that it waits for where they are. */
+  #expire(call: PointToPointInFlight): void {
+    const question = { sequence: null, peers: call.awaitedPeers(), limitMs: TIMEOUT_ROLL_CALL_MS };
+    this.#rollCalls.start(question, (answers) => {
+      if (!call.isSettled) this.fail(failureOf(missingRanksError(call, call.awaitedPeers(), answers)));
+    });
+  }
+
+  #noteClosed(peer: number, completed: number): void {
+    if (this.#closedRanks.has(peer)) return;
+    this.#closedRanks.set(peer, completed);
+    for (const call of this.#callsInFlight()) {
+      const isInNeed =
+        call.info.sequence === undefined ? call.awaitedPeers().includes(peer) : call.info.sequence >= completed;
+      if (isInNeed) return this.#failByClosedRank(call, peer);
+    }
+  }
+
+  #failByClosedRank(call: GrpcCall, peer: number): void {
+    this.fail(failureOf(closedRankError(call, peer), { isToldOnce: true }));
+  }
+
+  #callsInFlight(): GrpcCall[] {
+    return [...this.#collectives.inFlight, ...this.#messages];
+  }
+
+  #rankOf(worldRank: number): number {
+    return this.members.indexOf(worldRank);
+  }
+
+  /** What breaks in here must not break the link that called; it ends the group. */
+  #guarded<T>(act: () => T): T | undefined {
+    try {
+      return act();
+    } catch (thrown) {
+      const cause = asError(thrown);
+      const message = `internal error in group ${this.id} on rank ${this.rank}: ${cause.message}`;
+      this.fail(failureOf(new InternalError(message, { rank: this.rank, group: this.id, cause })));
+      return undefined;
+    }
+  }
+
+  #tell(peer: number, message: ControlMessage): void {
+    this.#world.postControl(this.members[peer] as number, this.words, encodeControl(message));
+  }
+
+  #tellAll(message: ControlMessage): void {
+    const bytes = encodeControl(message);
+    for (const worldRank of this.members) {
+      if (worldRank !== this.#world.rank) this.#world.postControl(worldRank, this.words, bytes);
+    }
+  }
+}

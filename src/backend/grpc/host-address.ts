@@ -1,0 +1,79 @@
+/** Hosts and ports: how they are written, what they resolve to, and where rank 0 may listen. */
+import { lookup as systemLookup } from 'node:dns/promises';
+import { BlockList, isIP } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { InvalidArgumentError, asError } from '../../core/errors';
+
+/** Addresses of a name, in the order in which to try them; rejects if there are none. */
+export type Lookup = (host: string) => Promise<readonly string[]>;
+
+/** What the operating system says, /etc/hosts included. */
+export const lookupAll: Lookup = async (host) =>
+  (await systemLookup(host, { all: true })).map(({ address }) => address);
+
+/** IPv6 addresses may be given in brackets, as in a URL; they are kept without. */
+export function stripBrackets(host: string): string {
+  return /^\[.*\]$/.test(host) ? host.slice(1, -1) : host;
+}
+
+/** 'host:port', with brackets around an IPv6 address. */
+export function hostPort(host: string, port: number): string {
+  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+const loopback = new BlockList();
+loopback.addSubnet('127.0.0.0', 8, 'ipv4');
+loopback.addAddress('::1', 'ipv6');
+
+/** True for an address that only processes of this machine can reach. */
+export function isLoopback(address: string): boolean {
+  const version = isIP(address);
+  return version !== 0 && loopback.check(address, version === 4 ? 'ipv4' : 'ipv6');
+}
+
+/**
+ * The addresses of `host`, numeric ones as they are. 'localhost' is both loopback addresses whatever the resolver
+ * says, because processes of one job may see different ones first.
+ */
+export async function resolveHost(host: string, lookup: Lookup = lookupAll): Promise<readonly string[]> {
+  const bare = stripBrackets(host);
+  if (isIP(bare) !== 0) return [bare];
+  if (bare !== 'localhost') return lookup(bare);
+  const found = await lookup(bare).catch(() => []); // a machine without the entry still has the addresses
+  return [...new Set([...found.filter(isLoopback), '127.0.0.1', '::1'])];
+}
+
+/**
+ * Where to listen for processes that connect to `host`: its own addresses where this machine has them, else every
+ * address of this machine, as for the name of a service that forwards here.
+ *
+ * @throws InvalidArgumentError for a name that does not resolve, or if others than this machine could connect
+ *   although nothing protects the job
+ */
+export async function bindAddresses(
+  host: string,
+  isProtected: boolean,
+  lookup: Lookup = lookupAll,
+): Promise<readonly string[]> {
+  const addresses = await resolveHost(host, lookup).catch((thrown: unknown) => {
+    throw new InvalidArgumentError(
+      `store: the address '${host}' does not resolve (${asError(thrown).message}). Set MASTER_ADDR to a name or address of the machine of rank 0.`,
+      { cause: thrown },
+    );
+  });
+  if (addresses.every(isLoopback)) return addresses;
+  if (!isProtected) {
+    throw new InvalidArgumentError(
+      `store: '${host}' can be reached by other machines, and nothing proves that who connects belongs to the job. Set LOCKSTEP_JOB_TOKEN or LOCKSTEP_JOB_TOKEN_FILE to the same secret on all ranks, or give tls to World.init; 'lockstep run' makes a token. On one machine use 127.0.0.1.`,
+    );
+  }
+  const own = new Set(Object.values(networkInterfaces()).flatMap((list) => (list ?? []).map((entry) => entry.address)));
+  const local = addresses.filter((address) => own.has(address));
+  return local.length > 0 ? local : ['::', '0.0.0.0'];
+}
+
+/** The two halves of what hostPort() made. */
+export function parseHostPort(text: string): { readonly host: string; readonly port: number } {
+  const colon = text.lastIndexOf(':');
+  return { host: stripBrackets(text.slice(0, colon)), port: Number(text.slice(colon + 1)) };
+}
