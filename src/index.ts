@@ -112,6 +112,8 @@ export {
   registerBackend,
   type BackendFactory,
   type BackendInit,
+  type DataPlane,
+  type TlsOptions,
 } from './backend/registry';
 
 // process groups
