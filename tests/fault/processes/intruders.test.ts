@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { connect, type NetConnectOpts, type Socket } from 'node:net';
 import { canSeeSockets, listeningOf } from '../../helpers/listening';
 import { closeAll, Jobs, PLANES, type Rank } from './job';
+import { testWhere } from '../../helpers/test-where';
 
 const jobs = new Jobs();
 afterAll(() => jobs.close());
@@ -77,7 +78,7 @@ function checkLog(ranks: readonly Rank[], token: string | undefined): void {
   expect(outputs.join('')).toMatch(/refused/);
 }
 
-const testWhereVisible = canSeeSockets ? test : test.skip;
+const testWhereVisible = testWhere(canSeeSockets, 'strangers at a running job', 'a /proc that lists sockets');
 
 testWhereVisible.each(PLANES)(
   'a job over %s works on, undisturbed by strangers',

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { LauncherBench, sortedLines } from './launcher';
+import { testWhere } from '../../helpers/test-where';
 
 let bench: LauncherBench;
 beforeAll(() => {
@@ -153,7 +154,8 @@ describe('TypeScript', () => {
     expect({ status, stdout }).toEqual({ status: 0, stdout: '[0] typed 0 A\n' });
   });
 
-  const test20 = (process.features as { typescript?: unknown }).typescript ? test.skip : test;
+  const stripsTypes = Boolean((process.features as { typescript?: unknown }).typescript);
+  const test20 = testWhere(!stripsTypes, 'TypeScript without tsx', 'a Node.js that does not strip types itself');
   test20('is refused with the remedy where it is not', async () => {
     const script = bench.script('untyped.ts', typed);
     const { status, stdout, stderr } = await bench.run(['run', '--nproc', '4', script]);

@@ -10,6 +10,7 @@ import {
   listenAll,
   type Plane,
 } from '../../helpers/loopback-links';
+import { testWhere } from '../../helpers/test-where';
 
 export function describeConnecting(plane: Plane): void {
   afterEach(closeAll);
@@ -57,7 +58,11 @@ export function describeConnecting(plane: Plane): void {
     });
 
     const hasIPv6 = Object.values(networkInterfaces()).some((list) => list?.some(({ address }) => address === '::1'));
-    (hasIPv6 ? test : test.skip)('works over IPv6', async () => {
+    testWhere(
+      hasIPv6,
+      `${plane} links over IPv6`,
+      'the address ::1',
+    )('works over IPv6', async () => {
       const endpoints = await Promise.all(
         [0, 1].map((rank) => endpointOf(identityOf(rank, 2), plane, { bindAddress: '::1' })),
       );
