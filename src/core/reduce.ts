@@ -4,10 +4,13 @@
  * [Note: reduction order] The accumulator starts as rank 0's element and takes ranks 1, 2, ... in order. float32
  * accumulates in float32, float64 in float64; float16 and bfloat16 accumulate in float32 and round once at the end.
  * Average divides once at the end. Integer Sum and Product wrap; integer Average sums in a wide accumulator, then
- * truncates toward zero. Min and Max propagate NaN. A group of one returns its input. An element's result depends on
- * nothing but the ranks' elements at its place, so chunks, buckets and reduce-scatter give the same bits.
+ * truncates toward zero. Min and Max propagate NaN, and every NaN that comes out is the canonical one. A group of one
+ * returns its input. An element's result depends on nothing but the ranks' elements at its place, so chunks, buckets and
+ * reduce-scatter give the same bits.
  */
+import { makeNaNCanonical, traceOf } from './canonical-nan';
 import { allocateBuffer, copyBuffer, dtypeOf, viewBuffer, type DType, type HostBuffer } from './dtype';
+import { sumFloat32, sumFloat32Traced } from './float32-sum';
 import { narrowToBFloat16, narrowToFloat16, widenBFloat16, widenFloat16 } from './half';
 import { invariant } from './invariant';
 import { ReduceOp } from './reduce-op';
@@ -15,6 +18,7 @@ import { ReduceOp } from './reduce-op';
 /** Elements reduced at a time: the accumulator stays in the first-level cache. */
 const BLOCK_ELEMENTS = 4096;
 
+type FloatArray = Float32Array | Float64Array;
 type NumberArray = Float32Array | Float64Array | Int8Array | Uint8Array | Int32Array;
 
 /**
@@ -40,6 +44,14 @@ export function reduceBuffers(target: HostBuffer, inputs: readonly HostBuffer[],
   }
 }
 
+/** What is left of an average once everything has been summed: divide each element, as `reduceBuffers` does at its end. */
+export function divideBuffer(target: HostBuffer, divisor: number): void {
+  const dtype = dtypeOf(target);
+  invariant(dtype === 'float32' || dtype === 'float64', `a buffer of ${dtype} is not divided apart from its sum`);
+  const trace = divideTraced(target as FloatArray, divisor);
+  if (Number.isNaN(trace)) makeNaNCanonical(target as FloatArray);
+}
+
 type BlockReducer = (blocks: readonly HostBuffer[]) => HostBuffer;
 
 function blockReducer(dtype: DType, op: ReduceOp): BlockReducer {
@@ -60,18 +72,29 @@ function blockReducer(dtype: DType, op: ReduceOp): BlockReducer {
 }
 
 function floatReducer(dtype: 'float32' | 'float64', op: ReduceOp): BlockReducer {
-  const isSum = op === ReduceOp.Sum || op === ReduceOp.Average;
   const room = allocateBuffer(dtype, BLOCK_ELEMENTS);
   return (blocks) => {
-    const accumulator = firstInto(room, blocks);
-    let rank = 1;
-    if (dtype === 'float32' && isSum) {
-      for (; rank + 2 < blocks.length; rank += 3) sumThreeFloat32(accumulator as Float32Array, blocks, rank);
-    }
-    for (; rank < blocks.length; rank++) combineFloats(accumulator, blocks[rank] as NumberArray, op);
-    if (op === ReduceOp.Average) divide(accumulator, blocks.length);
+    const accumulator = firstInto(room, blocks) as FloatArray;
+    const trace = combineAllFloats(accumulator, blocks as readonly FloatArray[], op);
+    if (Number.isNaN(trace)) makeNaNCanonical(accumulator);
     return accumulator;
   };
+}
+
+/**
+ * Take ranks 1, 2, ... into the accumulator, which holds rank 0's. Returns a number that is NaN if any result is
+ * ([Note: canonical NaN]), found in the pass that writes the results where that is the cheapest.
+ */
+function combineAllFloats(accumulator: FloatArray, blocks: readonly FloatArray[], op: ReduceOp): number {
+  if (dtypeOf(accumulator) === 'float32' && (op === ReduceOp.Sum || op === ReduceOp.Average)) {
+    const single = accumulator as Float32Array;
+    const operands = blocks as readonly Float32Array[];
+    if (op === ReduceOp.Sum) return sumFloat32Traced(single, operands, 1);
+    sumFloat32(single, operands, 1);
+  } else {
+    for (let rank = 1; rank < blocks.length; rank++) combineFloats(accumulator, blocks[rank] as FloatArray, op);
+  }
+  return op === ReduceOp.Average ? divideTraced(accumulator, blocks.length) : traceOf(accumulator);
 }
 
 function halfReducer(dtype: 'float16' | 'bfloat16', op: ReduceOp): BlockReducer {
@@ -91,7 +114,8 @@ function halfReducer(dtype: 'float16' | 'bfloat16', op: ReduceOp): BlockReducer 
       widen(halves[rank] as Uint16Array, operand);
       combineFloats(accumulator, operand, op);
     }
-    if (op === ReduceOp.Average) divide(accumulator, halves.length);
+    const trace = op === ReduceOp.Average ? divideTraced(accumulator, halves.length) : traceOf(accumulator);
+    if (Number.isNaN(trace)) makeNaNCanonical(accumulator);
     narrow(accumulator, result);
     return result;
   };
@@ -158,7 +182,7 @@ function combineFloats(accumulator: NumberArray, operand: NumberArray, op: Reduc
     case ReduceOp.Sum:
     case ReduceOp.Average:
       return dtypeOf(accumulator) === 'float32'
-        ? sumFloat32(accumulator as Float32Array, operand as Float32Array)
+        ? sumFloat32(accumulator as Float32Array, [operand as Float32Array], 0)
         : sum(accumulator, operand);
     case ReduceOp.Product:
       return multiply(accumulator, operand);
@@ -219,54 +243,6 @@ function combineBig(a: bigint, b: bigint, op: ReduceOp): bigint {
   }
 }
 
-/**
- * Apart from `sum` so that the engine sees one array type here: three times as fast as the shared loop. Eight elements a
- * turn nearly double that; each is still added on its own, so the bits are the same.
- */
-function sumFloat32(accumulator: Float32Array, operand: Float32Array): void {
-  const { length } = accumulator;
-  const a = accumulator;
-  const b = operand;
-  let i = 0;
-  for (; i + 8 <= length; i += 8) {
-    a[i] = (a[i] as number) + (b[i] as number);
-    a[i + 1] = (a[i + 1] as number) + (b[i + 1] as number);
-    a[i + 2] = (a[i + 2] as number) + (b[i + 2] as number);
-    a[i + 3] = (a[i + 3] as number) + (b[i + 3] as number);
-    a[i + 4] = (a[i + 4] as number) + (b[i + 4] as number);
-    a[i + 5] = (a[i + 5] as number) + (b[i + 5] as number);
-    a[i + 6] = (a[i + 6] as number) + (b[i + 6] as number);
-    a[i + 7] = (a[i + 7] as number) + (b[i + 7] as number);
-  }
-  for (; i < length; i++) a[i] = (a[i] as number) + (b[i] as number);
-}
-
-/** Three operands in one pass, each sum rounded on its own: the same bits as three passes in half the time. */
-function sumThreeFloat32(accumulator: Float32Array, blocks: readonly HostBuffer[], rank: number): void {
-  const a = blocks[rank] as Float32Array;
-  const b = blocks[rank + 1] as Float32Array;
-  const c = blocks[rank + 2] as Float32Array;
-  const { length } = accumulator;
-  let i = 0;
-  for (; i + 4 <= length; i += 4) {
-    accumulator[i] =
-      Math.fround(Math.fround((accumulator[i] as number) + (a[i] as number)) + (b[i] as number)) + (c[i] as number);
-    accumulator[i + 1] =
-      Math.fround(Math.fround((accumulator[i + 1] as number) + (a[i + 1] as number)) + (b[i + 1] as number)) +
-      (c[i + 1] as number);
-    accumulator[i + 2] =
-      Math.fround(Math.fround((accumulator[i + 2] as number) + (a[i + 2] as number)) + (b[i + 2] as number)) +
-      (c[i + 2] as number);
-    accumulator[i + 3] =
-      Math.fround(Math.fround((accumulator[i + 3] as number) + (a[i + 3] as number)) + (b[i + 3] as number)) +
-      (c[i + 3] as number);
-  }
-  for (; i < length; i++) {
-    accumulator[i] =
-      Math.fround(Math.fround((accumulator[i] as number) + (a[i] as number)) + (b[i] as number)) + (c[i] as number);
-  }
-}
-
 function sum(accumulator: NumberArray, operand: NumberArray): void {
   for (let i = 0; i < accumulator.length; i++) accumulator[i] = (accumulator[i] as number) + (operand[i] as number);
 }
@@ -286,6 +262,13 @@ function maximum(accumulator: NumberArray, operand: NumberArray): void {
     accumulator[i] = Math.max(accumulator[i] as number, operand[i] as number);
 }
 
-function divide(accumulator: NumberArray, divisor: number): void {
-  for (let i = 0; i < accumulator.length; i++) accumulator[i] = (accumulator[i] as number) / divisor;
+/** Returns a number that is NaN if any result is: [Note: canonical NaN]. A division leaves time for the addition. */
+function divideTraced(accumulator: FloatArray, divisor: number): number {
+  let total = 0;
+  for (let i = 0; i < accumulator.length; i++) {
+    const quotient = (accumulator[i] as number) / divisor;
+    accumulator[i] = quotient;
+    total += quotient;
+  }
+  return total;
 }
