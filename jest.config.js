@@ -9,6 +9,7 @@ module.exports = {
     '^lockstep$': '<rootDir>/src/index.ts',
     '^lockstep/testing$': '<rootDir>/src/testing/index.ts',
   },
+  globalSetup: '<rootDir>/tests/helpers/test-build-folder.ts',
   maxWorkers: 2,
   testTimeout: 20_000,
 };

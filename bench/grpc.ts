@@ -34,12 +34,21 @@ const TRANSPORTS = [
 ] as const;
 type Transport = (typeof TRANSPORTS)[number];
 
+/** Where ranks may leave rank order; many turns of one short block, since many ranks share few cores. */
+const ANY_ORDER_SIZES = [
+  { bytes: 4, iterations: 20 },
+  { bytes: 4096, iterations: 20 },
+  { bytes: 64 * 1024, iterations: 10 },
+] as const;
+const ANY_ORDER_TURNS = 100;
+
 export async function benchGrpc(): Promise<void> {
   const python = pythonWithGloo();
   if (python === undefined) {
     process.stdout.write('gloo is not installed (Debian: python3-torch libopenblas0): its ratios are skipped\n');
   }
   for (const size of [2, 4]) await benchAllReduce(size, python);
+  for (const size of [4, 7]) await benchAnyOrder(size);
   await benchPeakMemory();
   await benchDdp();
   rmSync(join(tmpdir(), 'lockstep-bench'), { recursive: true, force: true });
@@ -52,11 +61,15 @@ function longTemporaryFolder(): string {
   return folder;
 }
 
-async function startWorld(size: number, { dataPlane, isWithoutUnixSockets }: Transport): Promise<Rank[]> {
+async function startWorld(
+  size: number,
+  { dataPlane, isWithoutUnixSockets }: Transport,
+  deterministic = true,
+): Promise<Rank[]> {
   const env = isWithoutUnixSockets ? { TMPDIR: longTemporaryFolder() } : {};
   const tasksFile = join(__dirname, 'grpc-tasks.ts');
   const ranks = Array.from({ length: size }, () => new RankProcess<typeof tasks>({ tasksFile, env }));
-  const job = { worldSize: size, masterPort: await freePort(), dataPlane, timeoutMs: LIMIT_MS };
+  const job = { worldSize: size, masterPort: await freePort(), dataPlane, deterministic, timeoutMs: LIMIT_MS };
   await Promise.all(ranks.map((process, rank) => process.call('open', { ...job, rank })));
   return ranks;
 }
@@ -100,6 +113,35 @@ async function benchAllReduce(size: number, python: string | undefined): Promise
     for (const ranks of worlds) await endWorld(ranks);
     await gloo?.close();
   }
+}
+
+/** What `deterministic: false` saves. */
+async function benchAnyOrder(size: number): Promise<void> {
+  const [transport] = TRANSPORTS;
+  const inRankOrder = await startWorld(size, transport);
+  const inAnyOrder = await startWorld(size, transport, false);
+  const blockMs = async (ranks: readonly Rank[], bytes: number, iterations: number): Promise<number> => {
+    const block = { bytes, iterations, blocks: 1 };
+    const [first] = await Promise.all(ranks.map((rank) => rank.call('measure', block, LIMIT_MS)));
+    return median(first as number[]) / 1000;
+  };
+  for (const { bytes, iterations } of ANY_ORDER_SIZES) {
+    const times: number[] = [];
+    const ratios: number[] = [];
+    for (let turn = -10; turn < ANY_ORDER_TURNS; turn++) {
+      const reference = await blockMs(inRankOrder, bytes, iterations);
+      const subject = await blockMs(inAnyOrder, bytes, iterations);
+      if (turn < 0) continue;
+      times.push(subject);
+      ratios.push(subject / reference);
+    }
+    report(
+      `all-reduce ${describeBytes(bytes)}, ${size} ranks, deterministic: false`,
+      `${describeFine(times)} = ${median(ratios).toFixed(2)}x of true`,
+      'under 1x',
+    );
+  }
+  for (const ranks of [inRankOrder, inAnyOrder]) await endWorld(ranks);
 }
 
 function targetOf(bytes: number, size: number, transport: Transport['name']): string {

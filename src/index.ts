@@ -104,6 +104,7 @@ export type {
   CountsOptions,
   P2pOp,
 } from './backend/backend';
+export { type BackendStore, type CompareAndSetResult } from './backend/backend-store';
 export { MockBackend } from './backend/mock/mock-backend';
 export { type Fault, type MockOptions } from './backend/mock/mock-options';
 export {
@@ -119,6 +120,7 @@ export {
 // process groups
 export type { Closed, CollectiveEnd, CollectiveStart, GroupEvents, PeerLost, Poisoned } from './process-group/events';
 export { ProcessGroup, type ProcessGroupOptions } from './process-group/process-group';
+export { type Store, type StoreCallOptions, type StoreValue } from './process-group/store';
 export { type TensorP2pOp } from './process-group/tensor-collectives';
 export { World, type WorldBackendOptions } from './process-group/world';
 export { type WorldOptions } from './process-group/world-options';

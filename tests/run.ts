@@ -1,10 +1,11 @@
 /**
  * `npm test`: build, types, lint, format, then Jest. All stages run, so one failure does not hide another;
  * the last line is Jest's own result as `N passed, N failed`, and the exit status is 0 only if all stages passed.
+ * Lint takes as long as the other checks together and uses one core, so it runs beside them.
  *
  * `--long` sets LOCKSTEP_TEST_LONG=1 (see tests/helpers/counts.ts). Other arguments go to Jest.
  */
-import { spawnSync } from 'node:child_process';
+import { spawn, type StdioOptions } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -27,26 +28,41 @@ const jestArgs = process.argv.slice(2).filter((argument) => argument !== '--long
 /** For hangs; a stage takes seconds, Jest a few minutes. */
 const stageLimitMs = (isLong ? 300 : 20) * 60_000;
 
-const checks: readonly Stage[] = ['build', 'typecheck', 'lint', 'format:check'].map((name) => ({
-  name,
-  command: 'npm',
-  args: ['run', '--silent', name],
-}));
+const script = (name: string): Stage => ({ name, command: 'npm', args: ['run', '--silent', name] });
 
-/** Runs one stage with its output shown; true if it exited with 0. */
-function run(stage: Stage): boolean {
+/** Each lane is run one after the other, beside the other lane. */
+const lanes: readonly (readonly Stage[])[] = [
+  [script('build'), script('typecheck'), script('format:check')],
+  [script('lint')],
+];
+
+/** Runs one stage; true if it exited with 0. Its output is shown as it comes, or, of stages side by side, at the end. */
+async function run(stage: Stage, isAlone: boolean): Promise<boolean> {
   const start = performance.now();
-  const { status, error } = spawnSync(stage.command, stage.args, {
-    cwd: root,
-    stdio: 'inherit',
-    timeout: stageLimitMs,
-    shell: process.platform === 'win32',
-    env: { ...process.env, LOCKSTEP_TEST_LONG: isLong ? '1' : '0' },
+  const pieces: Buffer[] = [];
+  const stdio: StdioOptions = isAlone ? 'inherit' : ['ignore', 'pipe', 'pipe'];
+  const outcome = await new Promise<string>((settle) => {
+    const child = spawn(stage.command, stage.args, {
+      cwd: root,
+      stdio,
+      timeout: stageLimitMs,
+      shell: process.platform === 'win32',
+      env: { ...process.env, LOCKSTEP_TEST_LONG: isLong ? '1' : '0' },
+    });
+    for (const stream of [child.stdout, child.stderr]) stream?.on('data', (bytes: Buffer) => pieces.push(bytes));
+    child.once('error', (error) => settle(`FAILED (${error.message})`));
+    child.once('close', (code, signal) => settle(code === 0 ? 'ok' : `FAILED (exit ${code ?? signal})`));
   });
   const seconds = ((performance.now() - start) / 1000).toFixed(1);
-  const outcome = status === 0 ? 'ok' : `FAILED (${error?.message ?? `exit ${status}`})`;
-  process.stdout.write(`[${stage.name}] ${outcome}, ${seconds} s\n`);
-  return status === 0;
+  process.stdout.write(`${Buffer.concat(pieces).toString()}[${stage.name}] ${outcome}, ${seconds} s\n`);
+  return outcome === 'ok';
+}
+
+/** Names of the stages that failed. */
+async function runLane(stages: readonly Stage[]): Promise<string[]> {
+  const failed: string[] = [];
+  for (const stage of stages) if (!(await run(stage, false))) failed.push(stage.name);
+  return failed;
 }
 
 /** Jest's result file; a test file that could not even run counts as one failure. */
@@ -63,23 +79,27 @@ function readTally(path: string): Tally {
   }
 }
 
-function runJest(): { readonly isOk: boolean; readonly tally: Tally } {
+async function runJest(): Promise<{ readonly isOk: boolean; readonly tally: Tally }> {
   const folder = mkdtempSync(join(tmpdir(), 'lockstep-jest-'));
   try {
     const outputFile = join(folder, 'result.json');
     const jest = join(root, 'node_modules', 'jest', 'bin', 'jest.js');
     const args = [jest, '--json', `--outputFile=${outputFile}`, ...jestArgs];
-    const isOk = run({ name: 'jest', command: process.execPath, args });
+    const isOk = await run({ name: 'jest', command: process.execPath, args }, true);
     return { isOk, tally: readTally(outputFile) };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-const failures = checks.filter((stage) => !run(stage)).map((stage) => stage.name);
-const { isOk, tally } = runJest();
-if (!isOk) failures.push('jest');
-if (tally.passed === 0) failures.push('no test passed');
-if (failures.length > 0) process.stdout.write(`Failed: ${failures.join(', ')}\n`);
-process.stdout.write(`${tally.passed} passed, ${tally.failed} failed\n`);
-process.exitCode = failures.length > 0 || tally.failed > 0 ? 1 : 0;
+async function main(): Promise<void> {
+  const failures = (await Promise.all(lanes.map(runLane))).flat();
+  const { isOk, tally } = await runJest();
+  if (!isOk) failures.push('jest');
+  if (tally.passed === 0) failures.push('no test passed');
+  if (failures.length > 0) process.stdout.write(`Failed: ${failures.join(', ')}\n`);
+  process.stdout.write(`${tally.passed} passed, ${tally.failed} failed\n`);
+  process.exitCode = failures.length > 0 || tally.failed > 0 ? 1 : 0;
+}
+
+void main();

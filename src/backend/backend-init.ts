@@ -11,8 +11,11 @@ export interface TlsOptions {
   readonly key: string;
 }
 
+/** The kinds that options, flags and variables take; one that is not there is refused by the backend, which says why. */
+export const DATA_PLANES = ['auto', 'grpc', 'socket', 'native'] as const;
+
 /** How tensors travel between processes; 'auto' chooses, and says why in the log. */
-export type DataPlane = 'auto' | 'grpc' | 'socket' | 'native';
+export type DataPlane = (typeof DATA_PLANES)[number];
 
 /** What a backend is told when a world is made; a factory takes what it needs. */
 export interface BackendInit {
@@ -35,6 +38,10 @@ export interface BackendInit {
   readonly dataPlane?: DataPlane | undefined;
   /** 'external': a process of its own serves the job's store ('lockstep store'); default: rank 0 does. */
   readonly store?: 'rank0' | 'external' | undefined;
+  /** False: results need not have the bits of rank order, where another order is faster. Default true. */
+  readonly deterministic?: boolean | undefined;
+  /** Note where in the program each call was made, for messages; default: the backend's own. */
+  readonly callSites?: boolean | undefined;
   readonly logger?: Logger | undefined;
   /** Options of this backend alone; it checks them. */
   readonly options?: unknown;

@@ -14,6 +14,7 @@
 import type { DataBuffer, DType } from '../core/dtype';
 import type { ReduceOp } from '../core/reduce-op';
 import type { Work } from '../core/work';
+import type { BackendStore } from './backend-store';
 
 /** What a backend can do; declared, so that what it lacks is refused before anything is sent. */
 export interface BackendCapabilities {
@@ -75,6 +76,8 @@ export interface Backend {
   /** Number of ranks of the group that this backend connects. */
   readonly worldSize: number;
   readonly capabilities: BackendCapabilities;
+  /** Of the group of all ranks alone: keys and values that they share, closed with it; undefined: there is none. */
+  readonly store?: BackendStore | undefined;
 
   /** Reduce [n] over all ranks, in place, on every rank. */
   allReduce(data: DataBuffer, op: ReduceOp, options?: CallOptions): Work;

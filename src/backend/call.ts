@@ -39,6 +39,8 @@ export interface CollectiveCall {
   readonly shape?: readonly number[] | undefined;
   /** What each rank says that it passes. */
   readonly label?: string | undefined;
+  /** False: the order of a reduction may be another than rank order. */
+  readonly deterministic?: false | undefined;
   /** Source or destination, as a rank of the group. */
   readonly root?: number | undefined;
   /** The ranks that a split takes. */
@@ -67,6 +69,7 @@ export function isSameCollective(a: CollectiveCall, b: CollectiveCall): boolean 
     isSameCounts(a.counts, b.counts) &&
     isSameCounts(a.shape, b.shape) &&
     a.label === b.label &&
+    a.deterministic === b.deterministic &&
     isSameCounts(a.ranks, b.ranks)
   );
 }
@@ -98,7 +101,10 @@ export function findUnequalPair(
 /** As `allReduce(float32[4], Sum)`. */
 export function describeCollective(call: CollectiveCall): string {
   const label = call.label === undefined ? undefined : `of ${shortened(call.label)}`;
-  const parts = [describeData(call), describeRoot(call), call.reduceOp, label].filter((part) => part !== undefined);
+  const order = call.deterministic === false ? 'deterministic: false' : undefined;
+  const parts = [describeData(call), describeRoot(call), call.reduceOp, order, label].filter(
+    (part) => part !== undefined,
+  );
   return `${call.op}(${parts.join(', ')})`;
 }
 
@@ -131,28 +137,4 @@ function describeRoot(call: CollectiveCall): string | undefined {
 export function describePointToPoint(call: PointToPointCall): string {
   const direction = call.op === 'send' ? 'to' : 'from';
   return `${call.op}(${call.dtype}[${call.count}], ${direction} rank ${call.peer}, tag ${call.tag})`;
-}
-
-/** What one rank called, and where; undefined: it has not called yet. */
-export interface CalledByRank {
-  readonly description: string;
-  readonly sourceLine?: string | undefined;
-}
-
-/** The message of a CollectiveMismatchError: one line a rank, what each called. */
-export function mismatchMessage(
-  group: string,
-  sequence: number,
-  calls: readonly (CalledByRank | undefined)[],
-  detail?: string,
-): string {
-  const lines = calls.map((call, rank) => {
-    if (call === undefined) return `  rank ${rank}: not called yet`;
-    return `  rank ${rank}: ${call.description}${call.sourceLine === undefined ? '' : ` at ${call.sourceLine}`}`;
-  });
-  return [
-    `the ranks of group ${group} disagree about collective ${sequence}${detail === undefined ? '' : ` (${detail})`}:`,
-    ...lines,
-    'Every rank must make the same collectives, in the same order, with the same sizes, dtype, root and reduce op. The group cannot be used any more; build another.',
-  ].join('\n');
 }

@@ -13,6 +13,8 @@ export interface Caller {
   readonly size: number;
   /** For calls that name no timeout. */
   readonly timeoutMs: number;
+  /** False: all-reduces may reduce in another order than rank order; default true. */
+  readonly deterministic?: boolean | undefined;
   readonly capabilities: BackendCapabilities;
 }
 

@@ -49,8 +49,9 @@ export function checkAllReduce(
   const dtype = checkBuffer(caller, data, 'data');
   const reduceOp = checkOp(caller, op, dtype);
   const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
+  const deterministic = caller.deterministic === false ? false : undefined;
   return {
-    call: { op: 'allReduce', reduceOp, dtype, counts: data.length, ...checkContents(options) },
+    call: { op: 'allReduce', reduceOp, dtype, counts: data.length, ...checkContents(options), deterministic },
     send: data,
     recv: data,
     timeoutMs,

@@ -1,6 +1,7 @@
 /**
  * The backends by name. The only file that names them all; what is not needed is not loaded.
  */
+import { DEFAULT_TIMEOUT_MS } from '../core/deadline';
 import { BackendUnavailableError, InvalidArgumentError } from '../core/errors';
 import type { Backend } from './backend';
 import type { BackendInit } from './backend-init';
@@ -57,7 +58,13 @@ export async function createBackend(name: string, init: BackendInit): Promise<Ba
 
 function connectMock(init: BackendInit): Backend {
   if (init.worldSize === 1)
-    return MockBackend.single({ timeoutMs: init.timeoutMs, ...(init.options as MockOptions | undefined) });
+    // No bare rank of a test ([Note: bare ranks]): a program waits in its store as long as on any other backend.
+    return MockBackend.single({
+      timeoutMs: init.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+      sourceLines: init.callSites,
+      deterministic: init.deterministic,
+      ...(init.options as MockOptions | undefined),
+    });
   throw new BackendUnavailableError(
     `backend 'mock' holds all ranks in one process, so it cannot join a job of ${init.worldSize} processes. Use MockBackend.createWorld(${init.worldSize}) or runWorld in a test.`,
   );

@@ -31,6 +31,7 @@ export interface WireError {
   readonly op: string | null;
   readonly sequence: number | null;
   readonly ranks: readonly number[] | null;
+  readonly globalRanks: readonly number[] | null;
   readonly cause: WireError | null;
   /** Of a WorldError: by rank, null where a rank had none. */
   readonly errors: readonly (WireError | null)[] | null;
@@ -57,6 +58,7 @@ export function toWire(thrown: unknown, depth = 0): WireError {
     op: context?.op ?? null,
     sequence: context?.sequence ?? null,
     ranks: context?.ranks ?? null,
+    globalRanks: context?.globalRanks ?? null,
     cause: nested(error.cause),
     errors: lockstep?.code === 'LOCKSTEP_WORLD' ? Array.from((lockstep as WorldError).errors, nested) : null,
   };
@@ -82,6 +84,7 @@ function lockstepError(wire: WireError, code: LockstepErrorCode): LockstepError 
     op: wire.op ?? undefined,
     sequence: wire.sequence ?? undefined,
     ranks: wire.ranks ?? undefined,
+    globalRanks: wire.globalRanks ?? undefined,
     cause: wire.cause === null ? undefined : fromWire(wire.cause),
   };
   switch (code) {

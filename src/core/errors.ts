@@ -23,13 +23,17 @@ export type LockstepErrorCode =
   | 'LOCKSTEP_NATIVE'
   | 'LOCKSTEP_INTERNAL';
 
-/** Where it happened. `rank` is the rank in `group`; `ranks` are the ranks that the message names as the cause. */
+/**
+ * Where it happened. `rank` is the rank in `group`; `ranks` are the ranks that the message names as the cause, also as
+ * numbered in `group` (in the world where there is none); `globalRanks` are the same ranks, numbered in the world.
+ */
 export interface ErrorContext {
   readonly rank?: number | undefined;
   readonly group?: string | undefined;
   readonly op?: string | undefined;
   readonly sequence?: number | undefined;
   readonly ranks?: readonly number[] | undefined;
+  readonly globalRanks?: readonly number[] | undefined;
   readonly cause?: unknown;
 }
 
@@ -44,7 +48,9 @@ export abstract class LockstepError extends Error {
 
   constructor(message: string, context: ErrorContext = {}) {
     super(message, context.cause === undefined ? undefined : { cause: context.cause });
-    Object.defineProperty(this, 'context', { value: context });
+    const { group, ranks, globalRanks = ranks } = context;
+    const isOfWorld = group === undefined && ranks !== undefined;
+    Object.defineProperty(this, 'context', { value: isOfWorld ? { ...context, globalRanks } : context });
     Object.defineProperty(this, BRAND, { value: true });
   }
 }

@@ -19,6 +19,11 @@ export function wholeNumber(least: number, most: number = Number.MAX_SAFE_INTEGE
     .optional();
 }
 
+/** 'a, b or c'. */
+export function anyOf(names: readonly string[]): string {
+  return names.join(', ').replace(/, ([^,]*)$/, ' or $1');
+}
+
 /** @throws InvalidArgumentError naming each flag that is wrong */
 export function checkFlags<S extends z.ZodType>(schema: S, values: ReadFlags['values'], command: string): z.output<S> {
   const result = schema.safeParse(values);

@@ -1,8 +1,9 @@
 /** What ranks print: whole lines, each with its rank before it, and a file per rank where one is asked for. */
-import { closeSync, mkdirSync, openSync, writeSync } from 'node:fs';
+import { closeSync, openSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { asError, InvalidArgumentError } from '../core/errors';
+import { makeFolder } from './make-folder';
 
 const NEWLINE = 0x0a;
 /** A line longer than this is cut, so that a rank that never ends its line costs no memory. */
@@ -91,7 +92,7 @@ export class RankLog {
   constructor(folder: string, rank: number, restart: number, onProblem: (message: string) => void) {
     const path = join(folder, `rank-${rank}${restart === 0 ? '' : `.restart-${restart}`}.log`);
     try {
-      mkdirSync(folder, { recursive: true });
+      makeFolder(folder);
       this.#file = openSync(path, 'w');
     } catch (error) {
       throw new InvalidArgumentError(

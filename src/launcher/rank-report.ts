@@ -39,15 +39,15 @@ export function exitCodeOf({ code, signal }: Pick<RankExit, 'code' | 'signal'>):
  */
 const CONSEQUENCES = [
   /PeerLostError|LOCKSTEP_PEER_LOST/,
-  /\brank \d+ (?:of group \S+ was lost:|is lost:|has left:|has closed group )/,
+  /\brank \d+\)? (?:of group \S+ was lost:|is lost:|has left:|has closed group )/,
   /\bgroup \S+ (?:has failed and cannot be used any more|was aborted by rank \d)/,
   /\bthe store at \S+, which .+, is gone:/,
   /\brendezvous: rank \d+ .+ before all \d+ ranks /,
 ];
 
-/** The messages in which the rank that was lost has its number in the whole job. */
+/** The messages in which the rank that was lost has its number in the whole job: [Note: names of ranks]. */
 const LOST_RANK =
-  /\brank (\d+) (?:of group world was lost:|is lost:|has left:|has closed group world,|or 'lockstep store' serves)|\brendezvous: rank (\d+) .+ before all/g;
+  /\brank (\d+) (?:of group world was lost:|is lost:|has left:|has closed group world,|or 'lockstep store' serves)|\brendezvous: rank (\d+) .+ before all|\(global rank (\d+)\) (?:of group \S+ was lost:|has closed group )/g;
 
 /** It failed because of another rank, not by itself. */
 export function isConsequence({ error, lastLines }: RankExit): boolean {
@@ -88,11 +88,13 @@ export function endedEarly(exits: readonly RankExit[]): RankExit | undefined {
 
 function lostRanks({ error, lastLines }: RankExit): readonly number[] {
   if (error !== undefined) return lostRanksOf(error);
-  return lastLines.flatMap((line) => Array.from(line.matchAll(LOST_RANK), (match) => Number(match[1] ?? match[2])));
+  return lastLines.flatMap((line) =>
+    Array.from(line.matchAll(LOST_RANK), (match) => Number(match[1] ?? match[2] ?? match[3])),
+  );
 }
 
-/** A group other than the world numbers its ranks itself; what caused its failure has the numbers of the job. */
-function lostRanksOf({ code, group, ranks, cause }: WireError): readonly number[] {
-  const own = code === 'LOCKSTEP_PEER_LOST' && (group ?? 'world') === 'world' ? (ranks ?? []) : [];
+/** With their numbers in the job, which a group other than the world numbers anew. */
+function lostRanksOf({ code, globalRanks, cause }: WireError): readonly number[] {
+  const own = code === 'LOCKSTEP_PEER_LOST' ? (globalRanks ?? []) : [];
   return cause === null ? own : [...own, ...lostRanksOf(cause)];
 }

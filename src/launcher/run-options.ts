@@ -1,9 +1,10 @@
 import { existsSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { z } from 'zod';
+import { DATA_PLANES } from '../backend/backend-init';
 import { environmentVariable } from '../core/environment';
 import type { InvalidArgumentError } from '../core/errors';
-import { badUsage, checkFlags, LARGEST_PORT, MOST_RANKS, wholeNumber } from './flag-values';
+import { anyOf, badUsage, checkFlags, LARGEST_PORT, MOST_RANKS, wholeNumber } from './flag-values';
 import type { FlagTable, ReadFlags } from './flags';
 
 export const RUN = 'lockstep run';
@@ -16,7 +17,7 @@ export const runFlags: FlagTable = {
   'master-port': { value: 'PORT', help: 'port of rank 0 (default: a free one; 29500 with --nnodes)' },
   'max-restarts': { value: 'K', help: 'start all ranks again after a failure, at most K times (default 0)' },
   backend: { value: 'NAME', help: 'backend of World.init (default: LOCKSTEP_BACKEND, else grpc)' },
-  'data-plane': { value: 'KIND', help: 'auto, grpc or socket (default auto)' },
+  'data-plane': { value: 'KIND', help: `${anyOf(DATA_PLANES)} (default auto)` },
   'timeout-ms': { value: 'MS', help: 'how long a collective may wait (default 10 minutes)' },
   'log-dir': { value: 'DIR', help: 'also write the output of each rank to DIR/rank-R.log' },
   'grace-ms': { value: 'MS', help: 'from SIGTERM to SIGKILL, when ranks are stopped (default 5000)' },
@@ -58,7 +59,7 @@ const schema = z.strictObject({
   'master-port': wholeNumber(1, LARGEST_PORT),
   'max-restarts': wholeNumber(0),
   backend: z.string().optional(),
-  'data-plane': z.enum(['auto', 'grpc', 'socket'], 'expected auto, grpc or socket').optional(),
+  'data-plane': z.enum(DATA_PLANES, `expected ${anyOf(DATA_PLANES)}`).optional(),
   'timeout-ms': wholeNumber(1),
   'log-dir': z.string().optional(),
   'grace-ms': wholeNumber(0),

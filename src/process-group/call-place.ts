@@ -1,10 +1,13 @@
 /** Where a call was made, for the messages of its errors. */
+import { withoutFullStop } from '../core/full-stop';
+import type { GroupRanks } from '../core/group-ranks';
 import { InvalidArgumentError, NotInGroupError, PeerLostError, type ErrorContext } from '../core/errors';
 
 export interface CallPlace {
   /** 'newGroup', 'broadcastObject', ... */
   readonly op: string;
   readonly group: string;
+  readonly members: GroupRanks;
   /** In the group. */
   readonly rank: number;
   readonly size: number;
@@ -12,7 +15,7 @@ export interface CallPlace {
 
 /** 'newGroup on rank 1 of group world', which opens the message. */
 export function describePlace(place: CallPlace): string {
-  return `${place.op} on rank ${place.rank} of group ${place.group}`;
+  return `${place.op} on ${place.members.name(place.rank)} of group ${place.group}`;
 }
 
 export function contextOf(place: CallPlace): ErrorContext {
@@ -26,10 +29,10 @@ export function invalidArgument(place: CallPlace, problem: string): InvalidArgum
 
 /** What `from`, a rank of the group, sent cannot have been what arrived here. */
 export function damagedOnTheWay(place: CallPlace, from: number, cause?: Error): PeerLostError {
-  const detail = cause === undefined ? '' : ` (${cause.message.replace(/\.$/, '')})`;
+  const detail = cause === undefined ? '' : ` (${withoutFullStop(cause.message)})`;
   return new PeerLostError(
-    `${describePlace(place)}: what rank ${from} sent arrived damaged${detail}. Suspect the transport, the memory, an injected 'corrupt' fault, or ranks that run different versions of Node. The group cannot be trusted any more; build another.`,
-    { ...contextOf(place), ranks: [from], cause },
+    `${describePlace(place)}: what ${place.members.name(from)} sent arrived damaged${detail}. Suspect the transport, the memory, an injected 'corrupt' fault, or ranks that run different versions of Node. The group cannot be trusted any more; build another.`,
+    { ...contextOf(place), ...place.members.blame([from]), cause },
   );
 }
 

@@ -3,6 +3,7 @@ import type { CollectiveCall, PointToPointOp } from '../backend/call';
 import { bytesSent } from '../backend/ledger';
 import { systemClock } from '../core/clock';
 import { asError, isLockstepError } from '../core/errors';
+import type { GroupRanks } from '../core/group-ranks';
 import type { Work } from '../core/work';
 import type { CallPlace } from './call-place';
 import { CallQueue, launchNow } from './call-queue';
@@ -18,15 +19,21 @@ import type { GuardedEmitter } from './guarded-emitter';
 export class GroupChannel {
   readonly backend: Backend;
   readonly name: string;
+  readonly members: GroupRanks;
   /** The group's own listeners, then those of the world that it belongs to. */
   readonly #emitters: readonly GuardedEmitter<GroupEvents>[];
   readonly #queue = new CallQueue();
   #firstFailure: Error | undefined;
   #isClosed = false;
 
-  constructor(backend: Backend, name: string, emitters: readonly GuardedEmitter<GroupEvents>[]) {
+  constructor(
+    backend: Backend,
+    { name, members }: { readonly name: string; readonly members: GroupRanks },
+    emitters: readonly GuardedEmitter<GroupEvents>[],
+  ) {
     this.backend = backend;
     this.name = name;
+    this.members = members;
     this.#emitters = emitters;
   }
 
@@ -44,7 +51,7 @@ export class GroupChannel {
   }
 
   place(op: string): CallPlace {
-    return { op, group: this.name, rank: this.rank, size: this.size };
+    return { op, group: this.name, members: this.members, rank: this.rank, size: this.size };
   }
 
   /** Launch a call of one collective, when it is its turn: [Note: calls in steps]. `start` hands its Work to `watch`. */

@@ -17,6 +17,7 @@ import {
   isLockstepError,
   type ErrorContext,
 } from '../core/errors';
+import { withFullStop } from '../core/full-stop';
 import type { Work } from '../core/work';
 import { contextOf, describePlace, type CallPlace } from './call-place';
 import { firstFailureIn, type GroupChannel } from './group-channel';
@@ -75,15 +76,14 @@ function report(channel: GroupChannel, missing: readonly number[], failure: Erro
 }
 
 function errorLike(failure: Error, place: CallPlace, missing: readonly number[], timeoutMs: number): Error {
-  const names = missing.length === 1 ? `rank ${missing[0]}` : `ranks ${missing.join(', ')}`;
-  const context: ErrorContext = { ...contextOf(place), ranks: missing, cause: failure };
+  const context: ErrorContext = { ...contextOf(place), ...place.members.blame(missing), cause: failure };
   const message = (how: string, why: string): string =>
-    `${describePlace(place)}: ${names} did not arrive${how}; all other ranks did. ${why}The group has ended; build another.`;
+    `${describePlace(place)}: ${place.members.names(missing)} did not arrive${how}; all other ranks did. ${why}The group has ended; build another.`;
   if (isLockstepError(failure, 'LOCKSTEP_PEER_LOST')) {
-    return new PeerLostError(message('', `The wait ended early: ${failure.message} `), context);
+    return new PeerLostError(message('', `The wait ended early: ${withFullStop(failure.message)} `), context);
   }
   if (isLockstepError(failure, 'LOCKSTEP_DEADLOCK')) {
-    return new DeadlockError(message(' and never will', `${failure.message} `), context);
+    return new DeadlockError(message(' and never will', `${withFullStop(failure.message)} `), context);
   }
   return new CollectiveTimeoutError(message(` within ${timeoutMs} ms`, ''), context);
 }
@@ -92,7 +92,8 @@ function errorLike(failure: Error, place: CallPlace, missing: readonly number[],
 function reportOfAnotherRank(failure: Error, place: CallPlace): Error | undefined {
   const cause = firstFailureIn(failure);
   if (!isLockstepError(cause) || cause.context.op !== OP) return undefined;
-  const context: ErrorContext = { ...contextOf(place), ranks: cause.context.ranks, cause };
+  const { ranks, globalRanks } = cause.context;
+  const context: ErrorContext = { ...contextOf(place), ranks, globalRanks, cause };
   switch (cause.code) {
     case 'LOCKSTEP_TIMEOUT':
       return new CollectiveTimeoutError(cause.message, context);

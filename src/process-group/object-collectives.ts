@@ -10,6 +10,7 @@ import { deserialize, serialize } from 'node:v8';
 import type { AllToAllOptions, CallOptions } from '../backend/backend';
 import { Deadline, checkTimeout } from '../core/deadline';
 import { InvalidArgumentError, asError } from '../core/errors';
+import { withoutFullStop } from '../core/full-stop';
 import type { Work } from '../core/work';
 import type { GroupChannel } from './group-channel';
 import { contextOf, damagedOnTheWay, describePlace, type CallPlace } from './call-place';
@@ -227,7 +228,7 @@ function pack(value: unknown): Parcel {
   try {
     return { isValue: true, bytes: serialize(value) };
   } catch (thrown) {
-    return refusal(`cannot be cloned: ${asError(thrown).message.replace(/\.$/, '')}`);
+    return refusal(`cannot be cloned: ${withoutFullStop(asError(thrown).message)}`);
   }
 }
 
@@ -256,8 +257,8 @@ function unpack(parcel: Parcel, from: number, place: CallPlace): unknown {
     }
   }
   throw new InvalidArgumentError(
-    `${describePlace(place)}: what rank ${from} passed ${Buffer.from(parcel.bytes).toString()}. Values travel by v8.serialize: pass plain data, without functions, symbols or promises.`,
-    { ...contextOf(place), ranks: [from] },
+    `${describePlace(place)}: what ${place.members.name(from)} passed ${Buffer.from(parcel.bytes).toString()}. Values travel by v8.serialize: pass plain data, without functions, symbols or promises.`,
+    { ...contextOf(place), ...place.members.blame([from]) },
   );
 }
 

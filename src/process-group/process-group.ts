@@ -2,6 +2,7 @@ import { inspect } from 'node:util';
 import type { Backend, CallOptions } from '../backend/backend';
 import { MockBackend } from '../backend/registry';
 import { ClosedError, InvalidArgumentError, asError } from '../core/errors';
+import { GroupRanks } from '../core/group-ranks';
 import { stderrLogger, type Logger } from '../core/logger';
 import { kept } from '../core/kept-promise';
 import { ReduceOp } from '../core/reduce-op';
@@ -78,7 +79,8 @@ export class ProcessGroup {
     this.#events = new GuardedEmitter<GroupEvents>(GROUP_EVENTS, logger);
     const { ranks, worldSize, worldEvents } = this.#place;
     const emitters = worldEvents === undefined ? [this.#events] : [this.#events, worldEvents];
-    this.#channel = backend === undefined ? undefined : new GroupChannel(backend, this.#name, emitters);
+    const named = { name: this.#name, members: new GroupRanks(ranks) };
+    this.#channel = backend === undefined ? undefined : new GroupChannel(backend, named, emitters);
     this.rank = backend?.rank ?? -1;
     this.size = ranks.length;
     this.worldSize = worldSize;

@@ -137,8 +137,8 @@ export async function scatter(
   if (parts?.error !== undefined) throw parts.error;
   if ('problem' in announced) {
     throw new InvalidArgumentError(
-      `${describePlace(place)}: the source, rank ${src}, has nothing to scatter: ${announced.problem}`,
-      { ...contextOf(place), ranks: [src] },
+      `${describePlace(place)}: the source, ${place.members.name(src)}, has nothing to scatter: ${announced.problem}`,
+      { ...contextOf(place), ...place.members.blame([src]) },
     );
   }
   const recv = allocateBuffer(announced.dtype, sizeOf(announced.shape));

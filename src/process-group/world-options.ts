@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
-import type { DataPlane, TlsOptions } from '../backend/registry';
+import { DATA_PLANES, type DataPlane, type TlsOptions } from '../backend/backend-init';
 import { environmentVariable } from '../core/environment';
 import { InvalidArgumentError, asError } from '../core/errors';
+import { withoutFullStop } from '../core/full-stop';
 import type { Logger } from '../core/logger';
 import { parseOptions } from '../core/options';
 import { readWorldPlace, type WorldPlace } from './world-place';
@@ -34,6 +35,18 @@ export interface WorldOptions {
   readonly timeoutMs?: number | undefined;
   /** Milliseconds that all ranks have to join, as processes may start long after each other; default: `timeoutMs`. */
   readonly joinTimeoutMs?: number | undefined;
+  /**
+   * True (the default): reductions go in rank order, so results have the same bits in every run and on the mock. False: an
+   * all-reduce of float32 or float64 may take another order where that is faster (up to 128 KiB, on 4 ranks and more); all
+   * ranks still get the same bits as each other. Holds for all groups of the world. Ranks that differ in it get
+   * CollectiveMismatchError from their first all-reduce.
+   */
+  readonly deterministic?: boolean | undefined;
+  /**
+   * Name the line of the program that made a call in the errors of mismatches and timeouts, for all ranks; else
+   * LOCKSTEP_CALL_SITES=1, else false on processes (it costs several microseconds a call) and true on the mock.
+   */
+  readonly callSites?: boolean | undefined;
   /** Gets what event listeners throw; default: stderr, from the level that LOCKSTEP_LOG names. */
   readonly logger?: Logger | undefined;
 }
@@ -50,6 +63,8 @@ export interface WorldSettings extends WorldPlace {
   readonly generation: number;
   readonly timeoutMs: number | undefined;
   readonly joinTimeoutMs: number | undefined;
+  readonly callSites: boolean | undefined;
+  readonly deterministic: boolean | undefined;
   readonly logger: Logger | undefined;
 }
 
@@ -69,7 +84,6 @@ const loggerSchema = z.custom<Logger>(
 const LARGEST_PORT = 65_535;
 const LARGEST_GENERATION = 2 ** 32 - 1;
 const STORES = ['rank0', 'external'] as const;
-const DATA_PLANES = ['auto', 'grpc', 'socket', 'native'] as const;
 
 /** A path would connect nothing and fail far from here. */
 const pem = z.string().regex(/-----BEGIN /, 'expected the text of a PEM file, not its path');
@@ -88,6 +102,8 @@ const schema = z.strictObject({
   generation: z.int().nonnegative().max(LARGEST_GENERATION).optional(),
   timeoutMs: z.number().positive().optional(),
   joinTimeoutMs: z.number().positive().optional(),
+  callSites: z.boolean().optional(),
+  deterministic: z.boolean().optional(),
   logger: loggerSchema.optional(),
 });
 
@@ -107,6 +123,8 @@ export function readWorldSettings(options: WorldOptions | undefined): WorldSetti
     generation: given.generation ?? generationFromEnvironment(),
     timeoutMs: given.timeoutMs ?? timeoutFromEnvironment(),
     joinTimeoutMs: given.joinTimeoutMs,
+    callSites: given.callSites ?? callSitesFromEnvironment(),
+    deterministic: given.deterministic,
     logger: given.logger,
   };
 }
@@ -133,6 +151,11 @@ function timeoutFromEnvironment(): number | undefined {
   return wholeNumber('LOCKSTEP_TIMEOUT_MS', 'milliseconds', 1, Number.MAX_SAFE_INTEGER);
 }
 
+function callSitesFromEnvironment(): boolean | undefined {
+  const value = choice('LOCKSTEP_CALL_SITES', ['0', '1']);
+  return value === undefined ? undefined : value === '1';
+}
+
 function choice<T extends string>(variable: string, values: readonly T[]): T | undefined {
   const text = environmentVariable(variable);
   if (text === undefined) return undefined;
@@ -154,7 +177,7 @@ export function tokenFromEnvironment(): string | undefined {
     text = readFileSync(path, 'utf8').trim();
   } catch (error) {
     throw new InvalidArgumentError(
-      `World.init: the file that environment variable LOCKSTEP_JOB_TOKEN_FILE names cannot be read: ${asError(error).message}.`,
+      `World.init: the file that environment variable LOCKSTEP_JOB_TOKEN_FILE names cannot be read: ${withoutFullStop(asError(error).message)}.`,
       { cause: error },
     );
   }

@@ -1,6 +1,7 @@
 import { inspect } from 'node:util';
 import type { Backend, CallOptions } from '../backend/backend';
 import { MockBackend, createBackend, type MockOptions } from '../backend/registry';
+import { UnsupportedError } from '../core/errors';
 import { stderrLogger, type Logger } from '../core/logger';
 import { defaultGenerator, rankSeed } from '../core/random';
 import type { Work } from '../core/work';
@@ -8,7 +9,9 @@ import { GROUP_EVENTS, type GroupEvents } from './events';
 import { placeOfWorld } from './group-place';
 import { GuardedEmitter } from './guarded-emitter';
 import { ProcessGroup } from './process-group';
+import type { Store } from './store';
 import { readWorldSettings, type WorldOptions } from './world-options';
+import { WorldStore } from './world-store';
 
 /** Options of World.fromBackend. */
 export interface WorldBackendOptions {
@@ -34,12 +37,14 @@ export class World {
   /** This process's position among the ranks of its machine: which GPU is its own. */
   readonly localRank: number;
   readonly #events: GuardedEmitter<GroupEvents>;
+  readonly #store: Store | undefined;
 
   private constructor(backend: Backend, { localRank = backend.rank, logger = stderrLogger }: WorldBackendOptions) {
     this.localRank = localRank;
     this.#events = new GuardedEmitter<GroupEvents>(GROUP_EVENTS, logger);
     const place = { ...placeOfWorld(backend.worldSize), worldEvents: this.#events };
     this.group = new ProcessGroup(backend, { logger }, place);
+    this.#store = backend.store === undefined ? undefined : new WorldStore(backend.store, backend.rank);
   }
 
   /**
@@ -89,6 +94,18 @@ export class World {
   /** True on rank 0, which prints and saves. */
   get isMain(): boolean {
     return this.group.rank === 0;
+  }
+
+  /**
+   * Keys and values that all ranks share: see Store.
+   * @throws UnsupportedError if the backend has none
+   */
+  get store(): Store {
+    if (this.#store !== undefined) return this.#store;
+    throw new UnsupportedError(
+      `world.store: the backend '${this.group.backend.name}' has no store; 'grpc' and 'mock' do. Pass values with broadcastObject and its like.`,
+      { op: 'store', rank: this.rank },
+    );
   }
 
   /** Settles once every rank has called it. */

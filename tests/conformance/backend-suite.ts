@@ -12,6 +12,7 @@ import { inFlightProperties } from './properties/in-flight';
 import { knownReductionProperties } from './properties/known-reductions';
 import { mistakeProperties } from './properties/mistakes';
 import { movementProperties } from './properties/movement';
+import { nanReductionProperties } from './properties/nan-reductions';
 import { pointToPointProperties } from './properties/point-to-point';
 import { reductionProperties } from './properties/reductions';
 import { type BackendFactory, type Property, Worlds } from './property';
@@ -23,7 +24,7 @@ export interface Gap {
 }
 
 export const suite: Readonly<Record<string, readonly Property[]>> = {
-  reductions: [...reductionProperties, ...knownReductionProperties],
+  reductions: [...reductionProperties, ...knownReductionProperties, ...nanReductionProperties],
   'data movement': movementProperties,
   'point to point': pointToPointProperties,
   groups: groupProperties,

@@ -76,6 +76,8 @@ export function expectError(where: string, error: WireError, { code, says = [], 
       `${where}: expected ${codes.join(' or ')}, got ${error.name} (${error.code}): ${error.message}\n${error.stack}`,
     );
   }
+  // A message that ends with a full stop was put into another one that has its own.
+  if (/[^.]\.\.(?:\s|$)/.test(error.message)) throw new Error(`${where}: two full stops in a row: ${error.message}`);
   for (const pattern of says) {
     if (!pattern.test(error.message))
       throw new Error(`${where}: no ${String(pattern)} in the message: ${error.message}`);

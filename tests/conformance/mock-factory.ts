@@ -12,6 +12,8 @@ const crossed = <T>(value: T): T => (value === undefined ? value : (JSON.parse(J
 export interface MockFactoryOptions {
   /** Without `run`, as a test that calls the backends of `createWorld` itself. */
   readonly isBare?: boolean;
+  /** As in BackendFactory. */
+  readonly oneCaseIn?: number;
   /** For tests of the suite itself. */
   readonly wrap?: (backend: MockBackend) => Backend;
 }
@@ -35,6 +37,7 @@ async function runRank<Name extends ProgramName>(
 export function mockFactory(mockOptions: MockOptions = {}, options: MockFactoryOptions = {}): BackendFactory {
   return {
     capabilities: MockBackend.single().capabilities,
+    oneCaseIn: options.oneCaseIn,
     async run(run) {
       const world = MockBackend.createWorld(run.size, { ...mockOptions, timeoutMs: run.timeoutMs ?? 10_000 });
       try {

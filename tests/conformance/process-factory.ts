@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import type { BackendCapabilities } from '../../src/backend/backend';
 import { DTYPES } from '../../src/core/dtype';
 import { ReduceOp } from '../../src/core/reduce-op';
+import { count } from '../helpers/counts';
 import { freePort } from '../helpers/free-port';
 import { RankProcesses, type RankProcess } from '../helpers/rank-processes';
 import type { tasks } from './process-tasks';
@@ -27,6 +28,7 @@ const TOKEN = 'the token of the conformance suite';
 /** Worlds of one process a rank, joined over loopback. Ends its processes with `close`. */
 export class ProcessFactory implements BackendFactory {
   readonly capabilities = CAPABILITIES;
+  readonly oneCaseIn = count('conformance over processes: of many cases one in', 3, 1);
   readonly limitMs = PROPERTY_LIMIT_MS;
   readonly #dataPlane: 'grpc' | 'socket';
   readonly #processes = new RankProcesses<Tasks>({ tasksFile: join(__dirname, 'process-tasks.ts') });

@@ -1,5 +1,4 @@
 /** What a process of the conformance suite does: join a world, run a program of the suite on it, leave. */
-import type { GrpcBackend } from '../../src/backend/grpc/grpc-backend';
 import { toWire } from '../../src/core/error-wire';
 import { asError } from '../../src/core/errors';
 import { currentWorld, worldTasks } from '../helpers/process-world';
@@ -25,7 +24,8 @@ export const tasks = {
         value: await (programs[program] as Program<unknown, unknown>)(backend, args ?? undefined),
       };
     } catch (error) {
-      await (backend as GrpcBackend).lose(asError(error));
+      // What Node.js does before such an error ends the process, which has further worlds to serve here.
+      (process as NodeJS.EventEmitter).emit('uncaughtExceptionMonitor', asError(error), 'uncaughtException');
       return { returned: false, error: toWire(error) };
     }
   },

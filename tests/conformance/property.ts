@@ -1,4 +1,5 @@
 import type { BackendCapabilities } from '../../src/backend/backend';
+import { Generator } from '../../src/core/generator';
 import { fromWire, type WireError } from '../../src/core/error-wire';
 import type { ArgsOf, ProgramName, ResultOf } from './programs';
 
@@ -25,6 +26,8 @@ export interface BackendFactory {
    * A rank whose program throws is lost to the others. Otherwise no rank is closed before all have finished.
    */
   readonly run: <Name extends ProgramName>(run: WorldRun<Name>) => Promise<RankOutcome<ResultOf<Name>>[]>;
+  /** Of properties with hundreds of cases, one in so many is tried, chosen by a seed; default 1, all. */
+  readonly oneCaseIn?: number | undefined;
   /** Time limit of one property, against hangs; for backends whose worlds take long to start. */
   readonly limitMs?: number | undefined;
 }
@@ -55,6 +58,13 @@ export class Worlds {
   constructor(factory: BackendFactory) {
     this.#factory = factory;
     this.capabilities = factory.capabilities;
+  }
+
+  /** Those of the cases of one size of world that are tried here. Of the cases of all sizes each kind has some. */
+  sampleOf<Case>(cases: readonly Case[], size: number): readonly Case[] {
+    const { oneCaseIn = 1 } = this.#factory;
+    const random = new Generator(size);
+    return cases.filter(() => random.nextBelow(oneCaseIn) === 0);
   }
 
   /** What each rank's program did. */

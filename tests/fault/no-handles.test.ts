@@ -1,12 +1,10 @@
 import { spawnSync } from 'node:child_process';
-import { join } from 'node:path';
-
-const root = join(__dirname, '..', '..');
+import { testBuild } from '../helpers/test-build';
 
 /** For a process that does not end by itself. */
 const LIMIT_MS = 15_000;
 
-/** Runs TypeScript in a process of its own, which has to end by itself, and says how it ended. */
+/** Runs a program in a process of its own, which has to end by itself, and says how it ended. */
 function endOf(body: string): string {
   const program = `
     const { MockBackend } = require('./src/backend/mock/mock-backend');
@@ -14,9 +12,9 @@ function endOf(body: string): string {
     async function main() { ${body} }
     main().then(() => console.log('done'), (error) => console.log(error.name));
   `;
-  const args = ['--require', 'tsx/cjs', '--unhandled-rejections=strict', '-e', program];
+  const args = ['--unhandled-rejections=strict', '-e', program];
   const { status, stdout, stderr } = spawnSync(process.execPath, args, {
-    cwd: root,
+    cwd: testBuild(),
     encoding: 'utf8',
     timeout: LIMIT_MS,
   });

@@ -12,7 +12,7 @@ test('the deadline of a call is its own, else that of the world', async () => {
   const error = await failureOf(first.barrier());
   expect(error).toMatchObject({ name: 'CollectiveTimeoutError', code: 'LOCKSTEP_TIMEOUT', scope: 'group' });
   expect(error.message).toMatch(
-    /^barrier\(\), collective 0 of group world, at tests\/fault\/timeouts\.test\.ts:\d+:\d+, on rank 0: not finished within 40 ms\. Rank 1 did not arrive\. If that rank is only slow, pass a larger timeoutMs/,
+    /^barrier\(\), collective 0 of group world, at tests\/fault\/timeouts\.test\.ts:\d+:\d+, on rank 0: not finished within 40 ms\. Rank 1 did not arrive\. If a rank is only slow, pass a larger timeoutMs/,
   );
   expect(performance.now() - start).toBeGreaterThanOrEqual(38);
   const [other] = pair();

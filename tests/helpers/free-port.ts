@@ -1,4 +1,4 @@
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 
 /** Below the ports that the system hands out by itself, so that no listener of a running job can be given one. */
 const FIRST = 15_000;
@@ -13,6 +13,15 @@ export function isFree(port: number, host = '127.0.0.1'): Promise<boolean> {
     const server = createServer();
     server.once('error', () => resolve(false));
     server.listen({ port, host, exclusive: true }, () => server.close(() => resolve(true)));
+  });
+}
+
+/** True if somebody listens on the port; asks by connecting, which takes the port away from nobody, as isFree may. */
+export function isListening(port: number, host = '127.0.0.1'): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ port, host }, () => resolve(true));
+    socket.once('error', () => resolve(false)).once('close', () => resolve(false));
+    socket.once('connect', () => socket.destroy());
   });
 }
 

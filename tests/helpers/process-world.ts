@@ -12,6 +12,7 @@ export interface JobPlace {
   readonly joinTimeoutMs?: number | undefined;
   readonly token?: string | undefined;
   readonly generation?: number | undefined;
+  readonly deterministic?: boolean | undefined;
 }
 
 let current: World | undefined;

@@ -2,12 +2,13 @@
  * Ranks as processes of their own, for tests. A process is told by message which task to run (tasks are named, since
  * functions do not cross processes), serves many worlds one after the other, and is replaced when it has died.
  *
- * Start-up is about 0.4 s of one core for a process, so a suite keeps its processes. A process ends with its parent:
+ * Start-up is about 0.2 s of one core for a process, so a suite keeps its processes. A process ends with its parent:
  * its channel closes, and nothing else of a rank without a world keeps it alive.
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { fromWire, type WireError } from '../../src/core/error-wire';
+import { runnable } from './test-build';
 
 export interface TaskRequest {
   readonly id: number;
@@ -61,10 +62,12 @@ export class RankProcess<Tasks extends TaskTable> {
   #isGivenUp = false;
 
   constructor({ tasksFile, env, preload = [], nodeOptions = [] }: RankProcessOptions) {
-    this.#child = fork(join(__dirname, 'rank-process-main.ts'), [tasksFile], {
+    const { options, files } = runnable(join(__dirname, 'rank-process-main.ts'), tasksFile, ...preload);
+    const [main = '', tasks = '', ...preloads] = files;
+    this.#child = fork(main, [tasks], {
       cwd: ROOT,
       env: { ...process.env, LOCKSTEP_LOG: 'warn', ...env },
-      execArgv: [...nodeOptions, ...['tsx/cjs', ...preload].flatMap((file) => ['--require', file])],
+      execArgv: [...nodeOptions, ...options, ...preloads.flatMap((file) => ['--require', file])],
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     });
     this.pid = this.#child.pid ?? -1;

@@ -7,6 +7,7 @@ const scopes: Readonly<Record<string, () => Record<string, unknown>>> = {
   'README.md': () => ({}),
   'docs/testing.md': () => ({}),
   'docs/failures.md': () => ({}),
+  'docs/running.md': () => ({ console: { log: () => undefined } }),
   'docs/training.md': () => ({}),
   'docs/errors.md': () => ({ group: ProcessGroup.mock() }),
   'docs/adding-a-backend.md': () => ({}),

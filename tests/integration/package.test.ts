@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import storedExports from '../architecture/public-exports.json';
+import { count } from '../helpers/counts';
 import { type Outcome, packPackage, type PackedPackage, readJson, toolPath } from './packed-package';
 
 /** Names that exist at run time; `type Name` entries do not. */
@@ -20,6 +21,29 @@ const strictOptions = {
   skipLibCheck: false,
   noEmit: true,
 };
+
+const resolutions = {
+  node16: { module: 'node16', moduleResolution: 'node16' },
+  bundler: { module: 'esnext', moduleResolution: 'bundler' },
+  // what `module: commonjs` means to TypeScript 5 when nothing else is said; TypeScript 6 and later have dropped it
+  node10: { module: 'commonjs', moduleResolution: 'node10', esModuleInterop: true },
+} as const;
+
+/** Compilers written in JavaScript take seconds for each; the first three hold each compiler and each resolution. */
+const slowlyTyped = [
+  { compiler: 'typescript-5.6', resolution: 'node10' },
+  { compiler: 'typescript-5.6', resolution: 'node16' },
+  { compiler: 'typescript-5.9', resolution: 'bundler' },
+  { compiler: 'typescript-5.6', resolution: 'bundler' },
+  { compiler: 'typescript-5.9', resolution: 'node10' },
+  { compiler: 'typescript-5.9', resolution: 'node16' },
+] as const;
+
+const typed = [
+  ...slowlyTyped.slice(0, count('package: pairs of an older compiler and a module resolution', 3, slowlyTyped.length)),
+  { compiler: '@typescript/native', resolution: 'node16' },
+  { compiler: '@typescript/native', resolution: 'bundler' },
+] as const;
 
 // Packing and compiling take seconds on a busy machine; the limits are for hangs.
 jest.setTimeout(120_000);
@@ -142,26 +166,14 @@ describe('the packed package', () => {
     expect({ status, output }).toEqual({ status: 0, output: expect.stringContaining('All good') });
   });
 
-  describe.each(['typescript-5.6', 'typescript-5.9', '@typescript/native'])('types under %s', (compiler) => {
-    const compile = (name: string, options: object): Promise<Outcome> => {
-      const compilerOptions = { ...strictOptions, ...options };
-      pack.write(`${name}.json`, JSON.stringify({ compilerOptions, files: ['consumer.ts'] }));
-      return pack.node(toolPath(compiler, 'bin', 'tsc'), '-p', `${name}.json`);
-    };
-
-    beforeAll(() => {
+  test.each(typed)(
+    'under $compiler a strict project compiles with module resolution $resolution',
+    async ({ compiler, resolution }) => {
       pack.write('consumer.ts', readFileSync(join(__dirname, 'consumer', 'consumer.ts'), 'utf8'));
-    });
-
-    test.each([
-      ['node16', { module: 'node16', moduleResolution: 'node16' }],
-      ['bundler', { module: 'esnext', moduleResolution: 'bundler' }],
-      // what `module: commonjs` means to TypeScript 5 when nothing else is said; TypeScript 6 and later have dropped it
-      ...(compiler.startsWith('typescript-5')
-        ? [['node10', { module: 'commonjs', moduleResolution: 'node10', esModuleInterop: true }] as [string, object]]
-        : []),
-    ])('a strict project compiles with module resolution %s', async (name, options) => {
-      expect(await compile(name, options)).toEqual({ status: 0, output: '' });
-    });
-  });
+      const compilerOptions = { ...strictOptions, ...resolutions[resolution] };
+      pack.write('consumer.json', JSON.stringify({ compilerOptions, files: ['consumer.ts'] }));
+      const compiled: Outcome = await pack.node(toolPath(compiler, 'bin', 'tsc'), '-p', 'consumer.json');
+      expect(compiled).toEqual({ status: 0, output: '' });
+    },
+  );
 });

@@ -19,9 +19,12 @@ const STEPS = 5;
 const GLOBAL_BATCH = 84; // divides by every world size
 const OPTIMIZER = { lr: 0.01, weightDecay: 0.1 };
 
+type Batch = ReturnType<typeof batchOf>;
+const batches: readonly Batch[] = Array.from({ length: STEPS }, (_unused, step) => batchOf(100 + step, GLOBAL_BATCH));
+
 /** The samples of `rank` in `step`: the whole batch cut in equal parts. */
 function partOf(step: number, rank: number, worldSize: number): { x: Tensor; labels: Tensor } {
-  const { x, labels } = batchOf(100 + step, GLOBAL_BATCH);
+  const { x, labels } = batches[step] as Batch;
   const size = GLOBAL_BATCH / worldSize;
   return { x: x.slice(0, rank * size, (rank + 1) * size), labels: labels.slice(0, rank * size, (rank + 1) * size) };
 }
@@ -40,7 +43,7 @@ async function trainWithDdp(world: World, options: DistributedDataParallelOption
 }
 
 /** The same training without DDP: every rank's gradients one after the other, summed in rank order by a plain loop. */
-async function trainByHand(worldSize: number): Promise<number[]> {
+async function computeByHand(worldSize: number): Promise<number[]> {
   const model = new Mlp(0);
   const optimizer = new AdamW(model.parameters(), OPTIMIZER);
   for (let step = 0; step < STEPS; step++) {
@@ -63,6 +66,15 @@ async function trainByHand(worldSize: number): Promise<number[]> {
     optimizer.zeroGrad();
   }
   return flat(model.parameters());
+}
+
+const byHand = new Map<number, Promise<number[]>>();
+
+/** The same for all options of DDP, so computed once. */
+function trainByHand(worldSize: number): Promise<number[]> {
+  const trained = byHand.get(worldSize) ?? computeByHand(worldSize);
+  byHand.set(worldSize, trained);
+  return trained;
 }
 
 describe.each(WORLD_SIZES)('on %i ranks', (worldSize) => {

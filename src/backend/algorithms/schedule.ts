@@ -39,10 +39,18 @@ export interface ReceiveStep extends Dependent {
   readonly region: Region;
 }
 
-/** Reduce the inputs, which are in rank order, element by element. `region` may be one of them. */
+/** Reduce the inputs, in this order (rank order, unless partial), element by element. `region` may be one of them. */
 export interface ReduceStep extends Dependent {
   readonly kind: 'reduce';
   readonly inputs: readonly Region[];
+  readonly region: Region;
+  /** The result is not that of all ranks yet: an average is still a sum. A `finish` follows once it is. */
+  readonly isPartial: boolean;
+}
+
+/** What partial reductions have collected from all ranks becomes the result: an average is divided. */
+export interface FinishStep extends Dependent {
+  readonly kind: 'finish';
   readonly region: Region;
 }
 
@@ -52,7 +60,7 @@ export interface CopyStep extends Dependent {
   readonly region: Region;
 }
 
-export type Step = SendStep | ReceiveStep | ReduceStep | CopyStep;
+export type Step = SendStep | ReceiveStep | ReduceStep | FinishStep | CopyStep;
 
 export interface Schedule {
   /** Elements of scratch memory. */
@@ -87,7 +95,15 @@ export class ScheduleBuilder {
   }
 
   reduce(inputs: readonly Region[], region: Region, after: readonly number[]): number {
-    return this.#steps.push({ kind: 'reduce', inputs, region, after }) - 1;
+    return this.#steps.push({ kind: 'reduce', inputs, region, after, isPartial: false }) - 1;
+  }
+
+  reducePartially(inputs: readonly Region[], region: Region, after: readonly number[]): number {
+    return this.#steps.push({ kind: 'reduce', inputs, region, after, isPartial: true }) - 1;
+  }
+
+  finish(region: Region, after: readonly number[]): number {
+    return this.#steps.push({ kind: 'finish', region, after }) - 1;
   }
 
   copy(from: Region, region: Region, after: readonly number[] = []): number {

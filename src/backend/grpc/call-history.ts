@@ -1,11 +1,14 @@
 /** What this rank called last in a group, for ranks that ask, and for frames that come late. */
 import { describeCollective, type CollectiveCall } from '../call';
+import type { CallSite } from '../call-site';
+import type { CalledByRank } from '../mismatch';
 import type { Words } from './fingerprint';
 
 interface Entry {
   readonly sequence: number;
   readonly call: CollectiveCall;
   readonly fingerprint: Words;
+  readonly callSite: CallSite | undefined;
 }
 
 /** A rank that asks is in the same call, or a few behind. */
@@ -21,9 +24,9 @@ export class CallHistory {
   }
 
   /** Returns the call's sequence number. */
-  add(call: CollectiveCall, fingerprint: Words): number {
+  add(call: CollectiveCall, fingerprint: Words, callSite?: CallSite): number {
     const sequence = this.#next++;
-    this.#entries[sequence % NUM_KEPT] = { sequence, call, fingerprint };
+    this.#entries[sequence % NUM_KEPT] = { sequence, call, fingerprint, callSite };
     return sequence;
   }
 
@@ -35,9 +38,10 @@ export class CallHistory {
   }
 
   /** What was called, in words; null if nothing yet. */
-  describe(sequence: number): string | null {
+  describe(sequence: number): CalledByRank | null {
     if (sequence >= this.#next) return null;
     const entry = this.#entries[sequence % NUM_KEPT];
-    return entry?.sequence === sequence ? describeCollective(entry.call) : 'a call that it has finished long ago';
+    if (entry?.sequence !== sequence) return { description: 'a call that it has finished long ago' };
+    return { description: describeCollective(entry.call), sourceLine: entry.callSite?.sourceLine };
   }
 }

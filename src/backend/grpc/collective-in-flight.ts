@@ -3,6 +3,7 @@ import type { HostBuffer } from '../../core/dtype';
 import type { Place } from '../algorithms/schedule';
 import { describeCollective } from '../call';
 import type { CheckedCollective } from '../check-collective';
+import type { UnequalPair } from '../mismatch';
 import type { OutgoingMessage } from './channel-outbox';
 import { scheduleOf } from './collective-plan';
 import { CollectiveRun, type RunHost } from './collective-run';
@@ -22,7 +23,7 @@ export interface CollectiveHost {
   onEnded: OnEnded;
   /** All steps of its schedule are done. */
   onRunDone(): void;
-  onDisagreement(call: CollectiveInFlight, detail?: string): void;
+  onDisagreement(call: CollectiveInFlight, pair?: UnequalPair): void;
   onExpired(call: CollectiveInFlight): void;
 }
 
@@ -51,7 +52,7 @@ export class CollectiveInFlight extends GrpcCall {
     const { dtype, reduceOp } = call;
     const schedule = scheduleOf(call, host.place);
     this.#scratch = dtype === undefined ? undefined : host.scratchPool.take(dtype, schedule.scratchLength);
-    const buffers = { input: send, output: recv, scratch: this.#scratch, dtype, reduceOp };
+    const buffers = { input: send, output: recv, scratch: this.#scratch, dtype, reduceOp, size: host.place.size };
     this.run = new CollectiveRun(schedule, buffers, this.#runHost());
   }
 
@@ -94,13 +95,7 @@ export class CollectiveInFlight extends GrpcCall {
         if (this.#scratch !== undefined) this.#host.scratchPool.release(this.#scratch);
         this.#host.onRunDone();
       },
-      onUnequalLength: (peer) => {
-        const { rank } = this.info;
-        this.#host.onDisagreement(
-          this,
-          `what rank ${peer} sends to rank ${rank} is not what rank ${rank} receives from rank ${peer}`,
-        );
-      },
+      onUnequalLength: (peer) => this.#host.onDisagreement(this, { sender: peer, receiver: this.info.rank }),
     };
   }
 

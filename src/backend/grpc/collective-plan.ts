@@ -7,6 +7,7 @@ import { allToAllSchedule } from '../algorithms/all-to-all';
 import { barrierSchedule } from '../algorithms/barrier';
 import { broadcastChain, broadcastTree } from '../algorithms/broadcast';
 import { gatherSchedule, scatterSchedule } from '../algorithms/gather-scatter';
+import { allReduceDoubling } from '../algorithms/recursive-doubling';
 import { reduceScatterSchedule, reduceSchedule } from '../algorithms/reduce-scatter';
 import type { Place, Schedule } from '../algorithms/schedule';
 import type { CollectiveCall } from '../call';
@@ -27,6 +28,13 @@ const DIRECT_BYTES = 256 * 1024;
 /** Up to this size a broadcast goes by tree: fewer hops; above by chain: all links work at once. */
 const TREE_BYTES = 64 * 1024;
 
+/**
+ * Where an all-reduce need not keep rank order: recursive doubling pays from 4 ranks on, up to about this size, above
+ * which it sends too much (docs/decisions/0005-order-of-reductions.md).
+ */
+const DOUBLING_BYTES = 128 * 1024;
+const DOUBLING_RANKS = 4;
+
 export function scheduleOf(call: CollectiveCall, place: Place): Schedule {
   const elementBytes = call.dtype === undefined ? 1 : byteSize(call.dtype);
   const chunkLength = PIPELINE_BYTES / elementBytes;
@@ -35,6 +43,7 @@ export function scheduleOf(call: CollectiveCall, place: Place): Schedule {
   const lengths = (): number[] => Array.from({ length: place.size }, (_unused, rank) => partLength(counts, rank));
   switch (call.op) {
     case 'allReduce':
+      if (mayDouble(call, place) && length * elementBytes <= DOUBLING_BYTES) return allReduceDoubling(place, length);
       return length * elementBytes * (place.size - 1) <= DIRECT_BYTES
         ? allReduceDirect(place, length)
         : allReduceSlices(place, { length, chunkLength });
@@ -61,4 +70,9 @@ export function scheduleOf(call: CollectiveCall, place: Place): Schedule {
     case 'split':
       return barrierSchedule(place);
   }
+}
+
+/** Other dtypes would have to be rounded, or an average of integers truncated, at every hop. */
+function mayDouble({ deterministic, dtype }: CollectiveCall, { size }: Place): boolean {
+  return deterministic === false && size >= DOUBLING_RANKS && (dtype === 'float32' || dtype === 'float64');
 }

@@ -6,9 +6,9 @@
  */
 import { byteSize, copyBuffer, viewBuffer, type DType, type HostBuffer } from '../../core/dtype';
 import { invariant } from '../../core/invariant';
-import { reduceBuffers } from '../../core/reduce';
-import type { ReduceOp } from '../../core/reduce-op';
-import type { ReceiveStep, Region, Schedule, SendStep, Step } from '../algorithms/schedule';
+import { divideBuffer, reduceBuffers } from '../../core/reduce';
+import { ReduceOp } from '../../core/reduce-op';
+import type { ReceiveStep, ReduceStep, Region, Schedule, SendStep, Step } from '../algorithms/schedule';
 import { EAGER_BYTES } from './channel-outbox';
 import type { EagerBudget } from './eager-budget';
 import type { FrameHeader } from './frame';
@@ -34,6 +34,8 @@ export interface RunBuffers {
   readonly reduceOp: ReduceOp | undefined;
   /** Of the schedule's scratchLength. */
   readonly scratch: HostBuffer | undefined;
+  /** Ranks that an average is over. */
+  readonly size: number;
 }
 
 interface EarlyFrame {
@@ -200,7 +202,10 @@ export class CollectiveRun {
       case 'receive':
         return this.#drain(step.peer, this.#stateOf(step.peer));
       case 'reduce':
-        this.#reduce(step.inputs, step.region);
+        this.#reduce(step);
+        return this.#finish(index);
+      case 'finish':
+        if (this.#buffers.reduceOp === ReduceOp.Average) divideBuffer(this.#viewOf(step.region), this.#buffers.size);
         return this.#finish(index);
       case 'copy':
         this.#copy(step.from, step.region);
@@ -278,14 +283,15 @@ export class CollectiveRun {
     }
   }
 
-  #reduce(inputs: readonly Region[], region: Region): void {
+  #reduce({ inputs, region, isPartial }: ReduceStep): void {
     const { reduceOp } = this.#buffers;
     invariant(reduceOp !== undefined, 'a reduction must name its op');
     if (region.length === 0) return;
     const [first] = inputs;
     if (inputs.length === 1 && first !== undefined) return this.#copy(first, region); // often onto itself
     const views = inputs.map((input) => this.#viewOf(input));
-    reduceBuffers(this.#viewOf(region), views, reduceOp);
+    const isSumForNow = isPartial && reduceOp === ReduceOp.Average;
+    reduceBuffers(this.#viewOf(region), views, isSumForNow ? ReduceOp.Sum : reduceOp);
   }
 
   #copy(from: Region, to: Region): void {

@@ -6,9 +6,11 @@ import type { BackendInit } from '../backend-init';
 import { openEndpoint } from './data-plane';
 import type { Endpoint, JobIdentity } from './endpoint';
 import { GrpcBackend } from './grpc-backend';
+import { lookupAll, type Lookup } from './host-address';
 import { JobMesh } from './job-mesh';
 import { localAddressTowards } from './local-address';
 import { connectStore, join, startTogether, type StoreAddress } from './rendezvous';
+import { StoreClient } from './store-client';
 import { startStore } from './store-server';
 
 /** A rank that finds a peer missing names it; the store, which knows only who is not ready, speaks after it. */
@@ -25,7 +27,7 @@ const INFORM_MS = 2000;
  *
  * @throws the errors of startStore, connectStore, join and startTogether; nothing stays open then
  */
-export async function connectGrpc(init: BackendInit): Promise<GrpcBackend> {
+export async function connectGrpc(init: BackendInit, lookup: Lookup = lookupAll): Promise<GrpcBackend> {
   const { rank, worldSize, generation = 0, token, tls, dataPlane = 'auto', logger = stderrLogger } = init;
   const identity: JobIdentity = { rank, worldSize, generation, token, tls };
   const timeoutMs = checkTimeout(init.timeoutMs, DEFAULT_TIMEOUT_MS);
@@ -37,8 +39,8 @@ export async function connectGrpc(init: BackendInit): Promise<GrpcBackend> {
     await Promise.all([endpoint?.close(), closeAll(opened)]);
   };
   try {
-    const address = await serveStore(init, identity, deadline, logger, opened);
-    const connection = await connectStore(identity, address, deadline, logger);
+    const address = await serveStore(init, identity, { deadline, logger, lookup, opened });
+    const connection = await connectStore(identity, address, deadline, logger, lookup);
     opened.push(() => connection.close());
     const bindAddress = await localAddressTowards(connection.address, address.port);
     const own = (endpoint = await openEndpoint(identity, { dataPlane, bindAddress, logger }));
@@ -49,20 +51,34 @@ export async function connectGrpc(init: BackendInit): Promise<GrpcBackend> {
       (signal) => own.connect(peers, timeLeftMs, signal),
       timeLeftMs + LATER_MS,
     );
-    return GrpcBackend.over(new JobMesh(mesh, closeEverything), { timeoutMs, logger });
+    const store = new StoreClient(connection, { rank, generation, timeoutMs });
+    return GrpcBackend.over(new JobMesh(mesh, closeEverything), {
+      timeoutMs,
+      logger,
+      store,
+      callSites: init.callSites,
+      deterministic: init.deterministic,
+    });
   } catch (error) {
     await closeEverything();
     throw error;
   }
 }
 
+/** What the steps of a start share. */
+interface Start {
+  readonly deadline: Deadline;
+  readonly logger: Logger;
+  readonly lookup: Lookup;
+  /** Closes what is open so far, the last first. */
+  readonly opened: (() => Promise<void>)[];
+}
+
 /** Where the store is; on rank 0 it is there from now on, unless another process serves it. */
 async function serveStore(
   { masterAddr, masterPort, store = 'rank0' }: BackendInit,
   { rank, worldSize, generation, token, tls }: JobIdentity,
-  deadline: Deadline,
-  logger: Logger,
-  opened: (() => Promise<void>)[],
+  { deadline, logger, lookup, opened }: Start,
 ): Promise<StoreAddress> {
   // Alone, a rank needs no meeting place that others know.
   const host = masterAddr ?? (worldSize === 1 ? '127.0.0.1' : undefined);
@@ -70,7 +86,18 @@ async function serveStore(
   if (host === undefined) throw missing('masterAddr', 'MASTER_ADDR', 'the address of the machine of rank 0');
   if (port === undefined) throw missing('masterPort', 'MASTER_PORT', 'a port that is free there');
   if (rank !== 0 || store === 'external') return { host, port };
-  const server = await startStore({ host, port, worldSize, generation, token, tls, logger });
+  const server = await startStore({
+    host,
+    port,
+    worldSize,
+    generation,
+    token,
+    tls,
+    logger,
+    lookup,
+    resolveUntil: deadline,
+    mayForward: true,
+  });
   opened.push(async () => {
     // Ranks that are about to come would only find that nobody is here.
     await server.informAll(Math.min(INFORM_MS, deadline.remainingMs));

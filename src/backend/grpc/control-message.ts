@@ -28,7 +28,7 @@ const controlSchema = z.discriminatedUnion('type', [
   z.strictObject({
     type: z.literal('answer'),
     id: sequenceSchema,
-    called: z.string().nullable(),
+    called: z.strictObject({ description: z.string(), sourceLine: z.string().optional() }).nullable(),
     waitsIn: z.string().nullable(),
   }),
 ]);
@@ -75,7 +75,10 @@ function shortened(message: ControlMessage): ControlMessage {
     case 'answer':
       return {
         ...message,
-        called: message.called?.slice(0, MAX_TEXT) ?? null,
+        called: message.called && {
+          ...message.called,
+          description: message.called.description.slice(0, MAX_TEXT),
+        },
         waitsIn: message.waitsIn?.slice(0, MAX_TEXT) ?? null,
       };
     case 'closed':

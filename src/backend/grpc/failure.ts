@@ -24,6 +24,7 @@ export function fromFailure(failure: Failure, op: string, rank: number): Lockste
     op,
     sequence: null,
     ranks: failure.ranks,
+    globalRanks: null,
     cause: null,
     errors: null,
   });

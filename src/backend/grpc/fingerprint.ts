@@ -43,12 +43,13 @@ class Hash {
 
 /** Equal for two calls exactly if they match (`isSameCollective`), but for collisions of the hash. */
 export function fingerprintOf(call: CollectiveCall): Words {
-  const { op, reduceOp, dtype, counts, shape, label, root, ranks } = call;
+  const { op, reduceOp, dtype, counts, shape, label, deterministic, root, ranks } = call;
   const hash = new Hash()
     .add(COLLECTIVE_OPS.indexOf(op))
     .add(reduceOp === undefined ? 0 : 1 + REDUCE_OPS.indexOf(reduceOp))
     .add(dtype === undefined ? 0 : 1 + DTYPES.indexOf(dtype))
-    .add(root === undefined ? 0 : 1 + root);
+    .add(root === undefined ? 0 : 1 + root)
+    .add(deterministic === false ? 1 : 0);
   // A number before each says what follows, so that no two calls give the same numbers.
   if (counts === undefined) hash.add(0);
   else if (typeof counts === 'number') hash.add(1).add(counts);

@@ -9,15 +9,17 @@
  * the source of a broadcast would be told of a success while the ranks are about to find out that they disagree about
  * the collective before it.
  */
+import type { GroupRanks } from '../../core/group-ranks';
 import type { Place } from '../algorithms/schedule';
+import type { CallSite } from '../call-site';
 import type { CheckedCollective } from '../check-collective';
+import { collectiveMismatchError, type CalledByRank, type UnequalPair } from '../mismatch';
 import { CallHistory } from './call-history';
 import type { OutgoingMessage } from './channel-outbox';
 import { CollectiveInFlight, type CollectiveHost } from './collective-in-flight';
 import { EagerBudget } from './eager-budget';
 import { fingerprintOf, type Words } from './fingerprint';
 import { FrameKind, type FrameHeader } from './frame';
-import { collectiveMismatchError } from './group-failure';
 import type { GrpcCall } from './grpc-call';
 import type { Answers, Question } from './roll-call';
 import type { ScratchPool } from './scratch-pool';
@@ -34,6 +36,7 @@ export const TIMEOUT_ROLL_CALL_MS = 500;
 /** What collectives need of their group. */
 export interface GroupCollectivesHost {
   readonly id: string;
+  readonly ranks: GroupRanks;
   readonly place: Place;
   readonly words: Words;
   readonly scratchPool: ScratchPool;
@@ -75,7 +78,7 @@ export class GroupCollectives {
         this.#inFlight.delete(call.info.sequence as number);
         host.onEnded(call);
       },
-      onDisagreement: (call, detail) => this.#dispute(call.info.sequence as number, detail),
+      onDisagreement: (call, pair) => this.#dispute(call.info.sequence as number, pair),
       onExpired: (call) => this.#expire(call),
     };
   }
@@ -90,17 +93,17 @@ export class GroupCollectives {
   }
 
   /** What this rank called, in words; null if nothing yet. */
-  describe(sequence: number): string | null {
+  describe(sequence: number): CalledByRank | null {
     return this.#history.describe(sequence);
   }
 
   /** A call with the next sequence number; `post` it. */
-  start(checked: CheckedCollective): CollectiveInFlight {
+  start(checked: CheckedCollective, callSite: CallSite | undefined): CollectiveInFlight {
     const { call, timeoutMs } = checked;
-    const { id, place } = this.#host;
+    const { id, ranks: members, place } = this.#host;
     const fingerprint = fingerprintOf(call);
-    const sequence = this.#history.add(call, fingerprint);
-    const info = { op: call.op, sequence, group: id, rank: place.rank, timeoutMs };
+    const sequence = this.#history.add(call, fingerprint, callSite);
+    const info = { op: call.op, sequence, group: id, members, rank: place.rank, timeoutMs, callSite };
     const inFlight = new CollectiveInFlight(info, checked, fingerprint, this.#callHost);
     this.#inFlight.set(sequence, inFlight);
     return inFlight;
@@ -168,12 +171,14 @@ export class GroupCollectives {
   }
 
   /** Ranks disagree about a collective: ask all what they called, then end the group. */
-  #dispute(sequence: number, detail?: string): void {
+  #dispute(sequence: number, pair?: UnequalPair): void {
     if (this.#isDisputed) return;
     this.#isDisputed = true;
     this.#inFlight.get(sequence)?.run.stop();
     this.#ask(sequence, MISMATCH_ROLL_CALL_MS, (answers) => {
-      this.#host.fail(collectiveMismatchError(this.#host.id, sequence, answers, detail));
+      const { id: group, ranks } = this.#host;
+      const calls = answers.map((answer) => answer?.called ?? undefined);
+      this.#host.fail(collectiveMismatchError({ group, ranks, sequence, calls, pair }));
     });
   }
 
@@ -183,7 +188,7 @@ export class GroupCollectives {
     this.#ask(holdsUp.info.sequence as number, TIMEOUT_ROLL_CALL_MS, (answers) => {
       if (call.isSettled) return;
       const behind = holdsUp === call ? '' : ` in ${holdsUp.title}, which comes before it`;
-      const missing = answers.flatMap((answer, rank) => (typeof answer?.called === 'string' ? [] : [rank]));
+      const missing = answers.flatMap((answer, rank) => ((answer?.called ?? null) === null ? [rank] : []));
       const error =
         missing.length > 0
           ? missingRanksError(call, missing, answers, behind)

@@ -1,10 +1,9 @@
 /** What ended a group, and the errors that its calls get. */
 import { systemClock } from '../../core/clock';
 import { fromWire, toWire, type WireError } from '../../core/error-wire';
-import { ClosedError, CollectiveMismatchError, PeerLostError } from '../../core/errors';
-import { describePointToPoint, mismatchMessage, type PointToPointCall } from '../call';
+import { ClosedError, PeerLostError } from '../../core/errors';
+import type { GroupRanks } from '../../core/group-ranks';
 import type { GrpcCall } from './grpc-call';
-import type { Answers } from './roll-call';
 
 export interface GroupFailure {
   /** What ended the group, as the rank that found out says it. */
@@ -18,6 +17,7 @@ export interface GroupFailure {
 interface CallPlace {
   readonly rank: number;
   readonly group: string;
+  readonly members: GroupRanks;
   readonly op: string;
 }
 
@@ -48,52 +48,47 @@ export function errorTellingOnce({ error }: GroupFailure, rank: number, op: stri
 
 /** The refusal of a call on a group that has failed before. */
 export function failedEarlier(failure: GroupFailure, place: CallPlace): Error {
-  const { rank, group, op } = place;
+  const { rank, group, members, op } = place;
+  const { ranks, globalRanks } = failure.error;
   return new ClosedError(
-    `${op} on rank ${rank}: group ${group} has failed and cannot be used any more; build another. Its first failure: ${failure.error.message}`,
-    { rank, group, op, cause: fromWire(failure.cause ?? failure.error) },
+    `${op} on ${members.name(rank)}: group ${group} has failed and cannot be used any more; build another. Its first failure: ${failure.error.message}`,
+    {
+      rank,
+      group,
+      op,
+      ranks: ranks ?? undefined,
+      globalRanks: globalRanks ?? undefined,
+      cause: fromWire(failure.cause ?? failure.error),
+    },
   );
 }
 
-export function lostRankError(group: string, lostRank: number, reason: Error): Error {
-  return new PeerLostError(`rank ${lostRank} of group ${group} was lost: ${reason.message}`, {
-    group,
-    ranks: [lostRank],
-    cause: reason,
-  });
+/** How a rank was lost, in words, and the error behind it. */
+export interface Loss {
+  readonly how: string;
+  readonly cause: Error;
+}
+
+/** Its program threw `error`; in the words of the mock. */
+export function lossByThrow(error: Error): Loss {
+  return { how: `it threw ${error.name}: ${error.message}`, cause: error };
+}
+
+/** @param group its identity, and its ranks */
+export function lostRankError(
+  { id, ranks }: { readonly id: string; readonly ranks: GroupRanks },
+  lostRank: number,
+  { how, cause }: Loss,
+): Error {
+  const message = `${ranks.name(lostRank)} of group ${id} was lost: ${how}`;
+  return new PeerLostError(message, { group: id, ...ranks.blame([lostRank]), cause });
 }
 
 /** `call` needs a rank that has closed the group. */
 export function closedRankError(call: GrpcCall, closedRank: number): Error {
-  const { group, rank } = call.info;
+  const { group, members, rank } = call.info;
   return new PeerLostError(
-    `rank ${closedRank} has closed group ${group}, and ${call.title} on rank ${rank} needs it. Close a group when all its ranks are done with it.`,
-    { group, ranks: [closedRank] },
+    `${members.name(closedRank)} has closed group ${group}, and ${call.title} on ${members.name(rank)} needs it. Close a group when all its ranks are done with it.`,
+    { group, ...members.blame([closedRank]) },
   );
-}
-
-export function collectiveMismatchError(
-  group: string,
-  sequence: number,
-  answers: Answers,
-  detail: string | undefined,
-): Error {
-  const calls = answers.map((answer) => {
-    const called = answer?.called ?? null;
-    return called === null ? undefined : { description: called };
-  });
-  return new CollectiveMismatchError(mismatchMessage(group, sequence, calls, detail), { group, sequence });
-}
-
-export function pointToPointMismatchError(
-  group: string,
-  sender: { rank: number; call: PointToPointCall },
-  receiver: { rank: number; call: PointToPointCall },
-): Error {
-  const message = [
-    `a send and the receive that it meets, in group ${group}, disagree:`,
-    ...[sender, receiver].map(({ rank, call }) => `  rank ${rank}: ${describePointToPoint(call)}`),
-    'Both must name the same dtype and number of elements. The group cannot be used any more; build another.',
-  ].join('\n');
-  return new CollectiveMismatchError(message, { group });
 }

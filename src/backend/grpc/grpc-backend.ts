@@ -7,6 +7,7 @@ import { ReduceOp } from '../../core/reduce-op';
 import { Work } from '../../core/work';
 import type { AllToAllOptions, Backend, BackendCapabilities, CallOptions, CountsOptions, P2pOp } from '../backend';
 import type { CallOp } from '../call';
+import { CallSite } from '../call-site';
 import type { Caller } from '../check-arguments';
 import {
   checkAllGather,
@@ -25,7 +26,9 @@ import { checkBatch, checkPointToPoint, type CheckedPointToPoint } from '../chec
 import { Ledger, type LedgerRecord } from '../ledger';
 import { GrpcGroup } from './grpc-group';
 import { GrpcWorld } from './grpc-world';
+import { beforeFatalError } from './last-words';
 import type { Mesh } from './link';
+import type { StoreClient } from './store-client';
 
 const CAPABILITIES: BackendCapabilities = {
   devices: ['cpu'],
@@ -39,15 +42,24 @@ const CAPABILITIES: BackendCapabilities = {
 const MAX_TAG = 2 ** 32 - 1;
 
 export interface GrpcBackendOptions {
+  /** False: an all-reduce may leave rank order where that is faster; subgroups too. Default true. */
+  readonly deterministic?: boolean | undefined;
   /** Milliseconds that a call may wait where it does not say otherwise; default 10 minutes. */
   readonly timeoutMs?: number | undefined;
   /** Told why a group failed, at level 'info'. */
   readonly logger?: Logger | undefined;
+  /** Name the caller's source line in errors; default false, as it costs several microseconds a call. */
+  readonly callSites?: boolean | undefined;
+  /** The world's store; the session behind it is the mesh's to close. */
+  readonly store?: StoreClient | undefined;
 }
+
+/** What the calls of a group and its subgroups go by. */
+type CallDefaults = Pick<Caller, 'timeoutMs' | 'deterministic'>;
 
 /**
  * A group whose ranks are processes, connected by a mesh of links. Reductions go in rank order, so results have the
- * mock's bits.
+ * mock's bits; all but those of an all-reduce with `deterministic: false`.
  *
  * A call that has failed may leave part of a frame still arriving in its receive buffer: its contents are undefined,
  * and the memory is the caller's own again when the backend is closed.
@@ -56,22 +68,34 @@ export class GrpcBackend implements Backend {
   readonly name = 'grpc';
   readonly rank: number;
   readonly worldSize: number;
-  readonly capabilities = CAPABILITIES;
+  readonly capabilities: BackendCapabilities;
+  /** The world's, on its root group. */
+  readonly store: StoreClient | undefined;
   readonly #world: GrpcWorld;
   readonly #group: GrpcGroup;
   readonly #caller: Caller;
   readonly #ledger: Ledger;
   readonly #isRoot: boolean;
   readonly #children = new Set<GrpcBackend>();
+  readonly #forgetLastWords: () => void;
 
-  private constructor(world: GrpcWorld, group: GrpcGroup, timeoutMs: number, isRoot: boolean) {
+  private constructor(
+    world: GrpcWorld,
+    group: GrpcGroup,
+    { timeoutMs, deterministic }: CallDefaults,
+    isRoot: boolean,
+    store?: StoreClient,
+  ) {
+    this.store = store;
     this.#world = world;
     this.#group = group;
     this.#isRoot = isRoot;
     this.rank = group.rank;
     this.worldSize = group.size;
     this.#ledger = new Ledger(group.rank, group.size);
-    this.#caller = { rank: group.rank, size: group.size, timeoutMs, capabilities: CAPABILITIES };
+    this.capabilities = deterministic === false ? { ...CAPABILITIES, bitwise: false } : CAPABILITIES;
+    this.#caller = { rank: group.rank, size: group.size, timeoutMs, deterministic, capabilities: this.capabilities };
+    this.#forgetLastWords = isRoot ? beforeFatalError((error) => this.announceLoss(error)) : () => undefined;
   }
 
   /**
@@ -80,12 +104,14 @@ export class GrpcBackend implements Backend {
    */
   static over(mesh: Mesh, options: GrpcBackendOptions = {}): GrpcBackend {
     const timeoutMs = checkTimeout(options.timeoutMs, DEFAULT_TIMEOUT_MS);
-    const world = new GrpcWorld(mesh, options.logger ?? stderrLogger);
+    const world = new GrpcWorld(mesh, options.logger ?? stderrLogger, options.callSites);
     const everybody = Array.from({ length: mesh.worldSize }, (_unused, rank) => rank);
     const group = new GrpcGroup(world, 'world', everybody);
+    group.onFailed = (cause, errorFor) => options.store?.endWaits(cause, errorFor);
     world.register(group);
     world.listen();
-    return new GrpcBackend(world, group, timeoutMs, true);
+    const defaults = { timeoutMs, deterministic: options.deterministic };
+    return new GrpcBackend(world, group, defaults, true, options.store);
   }
 
   /** Identity of the group, the same on all its ranks: 'world', 'world/0', ... */
@@ -159,7 +185,7 @@ export class GrpcBackend implements Backend {
     await this.#start(checked);
     if (!members.includes(this.#world.rank)) return undefined;
     const group = new GrpcGroup(this.#world, id, members);
-    const child = new GrpcBackend(this.#world, group, this.#caller.timeoutMs, false);
+    const child = new GrpcBackend(this.#world, group, this.#caller, false);
     this.#world.register(group);
     this.#children.add(child);
     if (this.#group.isClosed) child.#closeGroups(); // closed while the split was on its way
@@ -171,18 +197,19 @@ export class GrpcBackend implements Backend {
   }
 
   async close(): Promise<void> {
+    this.store?.close();
     this.#closeGroups();
-    if (this.#isRoot) await this.#world.close();
+    if (!this.#isRoot) return;
+    this.#forgetLastWords();
+    await this.#world.close();
   }
 
   /**
-   * This process cannot go on because of `reason`: tell all peers, whose groups with this rank end with PeerLostError
-   * that carries its message, and cut the links. Calls in flight here fail. For whoever runs the rank's program.
+   * This process is about to end because of `error`: tell all peers, whose groups with this rank end with PeerLostError
+   * that carries its message. Waits for nothing; what a link cannot take at once is not said. See last-words.ts.
    */
-  async lose(reason: Error): Promise<void> {
-    const error = asError(reason);
-    await this.#world.lose(this.#group, error);
-    this.#closeGroups();
+  announceLoss(error: Error): void {
+    this.#world.announceLoss(this.#group, error);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -205,7 +232,7 @@ export class GrpcBackend implements Backend {
 
   #start(checked: CheckedCollective): Work {
     this.#ledger.addCollective(checked.call);
-    return this.#group.startCollective(checked).work;
+    return this.#group.startCollective(checked, this.#callSite()).work;
   }
 
   #pointToPoint(op: 'send' | 'recv' | 'batch', check: (caller: Caller) => CheckedPointToPoint): Work {
@@ -215,10 +242,14 @@ export class GrpcBackend implements Backend {
         op,
         checked.parts.map((part) => part.call),
       );
-      return this.#group.startPointToPoint(op, checked).work;
+      return this.#group.startPointToPoint(op, checked, this.#callSite()).work;
     } catch (refusal) {
       return Work.failed(this.#info(op), asError(refusal));
     }
+  }
+
+  #callSite(): CallSite | undefined {
+    return this.#world.hasCallSites ? CallSite.capture() : undefined;
   }
 
   /** @throws what the call is refused with, before it is counted or given a sequence number */
@@ -235,7 +266,7 @@ export class GrpcBackend implements Backend {
   /** The same error, saying which call of which rank it was. */
   #placed(op: CallOp, thrown: unknown): unknown {
     if (!(thrown instanceof InvalidArgumentError || thrown instanceof UnsupportedError)) return thrown;
-    const message = `${op} on rank ${this.rank} of group ${this.#group.id}: ${thrown.message}`;
+    const message = `${op} on ${this.#group.ranks.name(this.rank)} of group ${this.#group.id}: ${thrown.message}`;
     return thrown instanceof UnsupportedError
       ? new UnsupportedError(message, this.#info(op))
       : new InvalidArgumentError(message, this.#info(op));

@@ -1,7 +1,9 @@
 /** A call in flight on this rank: its Work, its deadline, and how it is named in messages. */
 import { systemClock } from '../../core/clock';
+import type { GroupRanks } from '../../core/group-ranks';
 import { Work, type WorkHandle } from '../../core/work';
 import type { CallOp } from '../call';
+import type { CallSite } from '../call-site';
 import type { WatchedCall } from './deadline-watch';
 
 /** After this long a call tells the peers that it waits for, which so find out when they wait in another call. */
@@ -13,8 +15,11 @@ export interface CallInfo {
   readonly sequence: number | undefined;
   /** Identity of the group. */
   readonly group: string;
+  readonly members: GroupRanks;
   readonly rank: number;
   readonly timeoutMs: number;
+  /** Undefined where source lines are not wanted. */
+  readonly callSite: CallSite | undefined;
 }
 
 /** Told when a call has ended in whatever way. */
@@ -31,7 +36,8 @@ export abstract class GrpcCall implements WatchedCall {
   constructor(info: CallInfo, onEnded: OnEnded) {
     this.info = info;
     this.#onEnded = onEnded;
-    this.#handle = Work.create(info);
+    const { op, sequence, group, rank } = info;
+    this.#handle = Work.create({ op, sequence, group, rank });
     this.work = this.#handle.work;
     const nowMs = systemClock.now();
     this.dueMs = nowMs + info.timeoutMs;
@@ -51,10 +57,12 @@ export abstract class GrpcCall implements WatchedCall {
     return this.work.isCompleted;
   }
 
-  /** The call and its place in the group. */
+  /** The call, its place in the group, and its source line if that is known. */
   get title(): string {
-    const { sequence, group } = this.info;
-    return `${this.describe()}, ${sequence === undefined ? '' : `collective ${sequence} of `}group ${group}`;
+    const { sequence, group, callSite } = this.info;
+    const place = sequence === undefined ? '' : `collective ${sequence} of `;
+    const line = callSite?.sourceLine;
+    return `${this.describe()}, ${place}group ${group}${line === undefined ? '' : `, at ${line}`}`;
   }
 
   complete(): void {

@@ -1,10 +1,13 @@
 /** One rank's end of a group: its calls in flight, what arrives for them, and what ended the group. */
 import { fromWire } from '../../core/error-wire';
 import { ClosedError, InternalError, asError } from '../../core/errors';
+import { GroupRanks } from '../../core/group-ranks';
 import type { Place } from '../algorithms/schedule';
 import type { CallOp } from '../call';
+import type { CallSite } from '../call-site';
 import type { CheckedCollective } from '../check-collective';
 import type { CheckedPointToPoint } from '../check-point-to-point';
+import { messageMismatchError } from '../mismatch';
 import type { OutgoingMessage } from './channel-outbox';
 import type { CollectiveInFlight } from './collective-in-flight';
 import { decodeControl, encodeControl, type ControlMessage } from './control-message';
@@ -17,9 +20,10 @@ import {
   errorTellingOnce,
   failedEarlier,
   failureOf,
+  lossByThrow,
   lostRankError,
-  pointToPointMismatchError,
   type GroupFailure,
+  type Loss,
 } from './group-failure';
 import type { GrpcCall } from './grpc-call';
 import type { GrpcWorld } from './grpc-world';
@@ -31,8 +35,11 @@ export class GrpcGroup {
   readonly id: string;
   /** Ranks of the world, by rank of the group. */
   readonly members: readonly number[];
+  readonly ranks: GroupRanks;
   readonly place: Place;
   readonly words: Words;
+  /** Told what ended the group, and what else waits for it is to fail with, by its op; undefined: nothing else waits. */
+  onFailed: ((cause: Error, errorFor: (op: string) => Error) => void) | undefined;
   readonly #world: GrpcWorld;
   readonly #collectives: GroupCollectives;
   readonly #messages = new Set<PointToPointInFlight>();
@@ -49,6 +56,7 @@ export class GrpcGroup {
   constructor(world: GrpcWorld, id: string, members: readonly number[]) {
     this.id = id;
     this.members = members;
+    this.ranks = new GroupRanks(members);
     this.words = groupWordsOf(id);
     this.place = { rank: members.indexOf(world.rank), size: members.length };
     this.#world = world;
@@ -59,6 +67,7 @@ export class GrpcGroup {
     this.#collectives = new GroupCollectives({
       ...shared,
       id,
+      ranks: this.ranks,
       place: this.place,
       scratchPool: world.scratchPool,
       rollCall: (question, onEnd) => this.#rollCalls.start(question, onEnd),
@@ -67,14 +76,12 @@ export class GrpcGroup {
     });
     this.#pointToPoint = new PointToPoint({
       ...shared,
-      rank: this.rank,
       onEnded: (call) => {
         this.#messages.delete(call as PointToPointInFlight);
         world.deadlines.delete(call);
       },
-      onDisagreement: (sender, send, recv) => {
-        const receiver = { rank: this.rank, call: recv };
-        this.fail(failureOf(pointToPointMismatchError(this.id, { rank: sender, call: send }, receiver)));
+      onDisagreement: (sender, receiver) => {
+        this.fail(failureOf(messageMismatchError({ group: id, ranks: this.ranks }, [sender, receiver])));
       },
       onExpired: (call) => this.#expire(call),
     });
@@ -110,21 +117,22 @@ export class GrpcGroup {
   /** Why a new call cannot start, if it cannot. */
   refusal(op: CallOp): Error | undefined {
     const place = { rank: this.rank, group: this.id, op };
+    const name = this.ranks.name(this.rank);
     if (this.#isClosed) {
       const cause = this.#failure === undefined ? undefined : fromWire(this.#failure.cause ?? this.#failure.error);
-      const message = `${op} on rank ${this.rank}: this rank has closed group ${this.id}. Make a new group.`;
-      return new ClosedError(message, { ...place, cause });
+      const message = `${op} on ${name}: this rank has closed group ${this.id}. Make a new group.`;
+      return new ClosedError(message, { ...place, ...this.ranks.blame([this.rank]), cause });
     }
     if (this.#failure === undefined) return undefined;
     if (this.#failure.isToldOnce && !this.#isTold) {
       this.#isTold = true;
       return errorTellingOnce(this.#failure, this.rank, op);
     }
-    return failedEarlier(this.#failure, place);
+    return failedEarlier(this.#failure, { ...place, members: this.ranks });
   }
 
-  startCollective(checked: CheckedCollective): CollectiveInFlight {
-    const call = this.#collectives.start(checked);
+  startCollective(checked: CheckedCollective, callSite?: CallSite): CollectiveInFlight {
+    const call = this.#collectives.start(checked, callSite);
     this.#world.deadlines.add(call);
     for (const [peer, completed] of this.#closedRanks) {
       if (completed <= (call.info.sequence as number)) this.#failByClosedRank(call, peer);
@@ -133,8 +141,13 @@ export class GrpcGroup {
     return call;
   }
 
-  startPointToPoint(op: 'send' | 'recv' | 'batch', checked: CheckedPointToPoint): PointToPointInFlight {
-    const info = { op, sequence: undefined, group: this.id, rank: this.rank, timeoutMs: checked.timeoutMs };
+  startPointToPoint(
+    op: 'send' | 'recv' | 'batch',
+    checked: CheckedPointToPoint,
+    callSite?: CallSite,
+  ): PointToPointInFlight {
+    const { id: group, ranks: members, rank } = this;
+    const info = { op, sequence: undefined, group, members, rank, timeoutMs: checked.timeoutMs, callSite };
     const call = this.#pointToPoint.start(info, checked);
     this.#messages.add(call);
     this.#world.deadlines.add(call);
@@ -152,8 +165,9 @@ export class GrpcGroup {
   /** End the group on all ranks because of `reason`. */
   abort(reason: Error): void {
     if (this.#isClosed) return;
-    const message = `group ${this.id} was aborted by rank ${this.rank}: ${reason.message}`;
-    this.fail(failureOf(new ClosedError(message, { group: this.id, cause: reason }), { cause: reason }));
+    const message = `group ${this.id} was aborted by ${this.ranks.name(this.rank)}: ${reason.message}`;
+    const context = { group: this.id, ...this.ranks.blame([this.rank]), cause: reason };
+    this.fail(failureOf(new ClosedError(message, context), { cause: reason }));
   }
 
   /** Fail all calls in flight, each with its own error, refuse all later ones, and tell the other ranks. */
@@ -167,11 +181,12 @@ export class GrpcGroup {
     const calls = this.#callsInFlight();
     this.#isTold = calls.length > 0;
     for (const call of calls) call.fail(errorForCall(failure, call));
+    this.onFailed?.(fromWire(failure.cause ?? failure.error), (op) => errorTellingOnce(failure, this.rank, op));
   }
 
   /** A member is gone for good. */
-  noteLost(worldRank: number, reason: Error): void {
-    this.fail(failureOf(lostRankError(this.id, this.#rankOf(worldRank), reason), { isToldOnce: true }));
+  noteLost(worldRank: number, loss: Loss): void {
+    this.fail(failureOf(lostRankError(this, this.#rankOf(worldRank), loss), { isToldOnce: true }));
   }
 
   /** A member has said goodbye; as if it had closed the group, unless it has done so. */
@@ -191,8 +206,8 @@ export class GrpcGroup {
     this.#rollCalls.cancel();
     for (const call of calls) {
       const { op, sequence } = call.info;
-      const context = { rank: this.rank, group: this.id, op, sequence, ranks: [this.rank] };
-      const message = `${op} on rank ${this.rank}: this rank closed group ${this.id} before it was done.`;
+      const context = { rank: this.rank, group: this.id, op, sequence, ...this.ranks.blame([this.rank]) };
+      const message = `${op} on ${this.ranks.name(this.rank)}: this rank closed group ${this.id} before it was done.`;
       call.fail(new ClosedError(message, context));
     }
     this.#world.forget(this, (sequence) => this.#collectives.describe(sequence));
@@ -236,7 +251,7 @@ export class GrpcGroup {
       case 'closed':
         return this.#noteClosed(peer, message.completed);
       case 'lost':
-        return this.#world.loseRank(this.members[peer] as number, fromWire(message.error));
+        return this.#world.loseRank(this.members[peer] as number, lossByThrow(fromWire(message.error)));
       case 'question':
         return this.#tell(peer, this.#reply(message.id, message.sequence));
       case 'answer':
@@ -291,7 +306,7 @@ export class GrpcGroup {
       return act();
     } catch (thrown) {
       const cause = asError(thrown);
-      const message = `internal error in group ${this.id} on rank ${this.rank}: ${cause.message}`;
+      const message = `internal error in group ${this.id} on ${this.ranks.name(this.rank)}: ${cause.message}`;
       this.fail(failureOf(new InternalError(message, { rank: this.rank, group: this.id, cause })));
       return undefined;
     }

@@ -3,11 +3,13 @@ import { systemClock } from '../../core/clock';
 import { toWire } from '../../core/error-wire';
 import { isLockstepError } from '../../core/errors';
 import type { Logger } from '../../core/logger';
+import type { CalledByRank } from '../mismatch';
 import { Outbox, type OutgoingMessage } from './channel-outbox';
 import { decodeControl, encodeControl } from './control-message';
 import { DeadlineWatch } from './deadline-watch';
 import { groupKey, type Words } from './fingerprint';
 import { CHUNK_BYTES, FrameKind, type FrameHeader } from './frame';
+import type { Loss } from './group-failure';
 import type { GrpcGroup } from './grpc-group';
 import type { LinkListener, Mesh } from './link';
 import { ScratchPool } from './scratch-pool';
@@ -27,6 +29,8 @@ export class GrpcWorld implements LinkListener {
   readonly rank: number;
   readonly worldSize: number;
   readonly logger: Logger;
+  /** Calls note where in the program they were made. */
+  readonly hasCallSites: boolean;
   readonly scratchPool = new ScratchPool();
   readonly deadlines = new DeadlineWatch();
   readonly #mesh: Mesh;
@@ -38,17 +42,18 @@ export class GrpcWorld implements LinkListener {
    * Groups that this rank has closed: what still comes for them is dropped, but who asks what it called there, because
    * ranks disagree, is told.
    */
-  readonly #closedGroups = new Map<number, (sequence: number) => string | null>();
-  /** Peers that are gone, with the reason; undefined: they said goodbye. */
-  readonly #gone = new Map<number, Error | undefined>();
+  readonly #closedGroups = new Map<number, (sequence: number) => CalledByRank | null>();
+  /** Peers that are gone, and how they were lost; undefined: they said goodbye. */
+  readonly #gone = new Map<number, Loss | undefined>();
   /** By peer: memory of the frame that is arriving, if no call had a place for it. */
   readonly #arriving: (Uint8Array | undefined)[];
   /** Payloads that nobody wants. */
   #discarded: Uint8Array | undefined;
   #isClosed = false;
 
-  constructor(mesh: Mesh, logger: Logger) {
+  constructor(mesh: Mesh, logger: Logger, hasCallSites = false) {
     this.logger = logger;
+    this.hasCallSites = hasCallSites;
     this.#mesh = mesh;
     this.rank = mesh.rank;
     this.worldSize = mesh.worldSize;
@@ -70,15 +75,15 @@ export class GrpcWorld implements LinkListener {
     const early = this.#early.get(key) ?? [];
     this.#early.delete(key);
     for (const { peerRank, header, bytes } of early) group.receivedEarly(peerRank, header, bytes);
-    for (const [peerRank, reason] of this.#gone) {
+    for (const [peerRank, loss] of this.#gone) {
       if (!group.members.includes(peerRank)) continue;
-      if (reason === undefined) group.noteDeparted(peerRank);
-      else group.noteLost(peerRank, reason);
+      if (loss === undefined) group.noteDeparted(peerRank);
+      else group.noteLost(peerRank, loss);
     }
   }
 
   /** @param describe what this rank called there, by sequence number */
-  forget(group: GrpcGroup, describe: (sequence: number) => string | null): void {
+  forget(group: GrpcGroup, describe: (sequence: number) => CalledByRank | null): void {
     this.#groups.delete(group.key);
     this.#closedGroups.set(group.key, describe);
   }
@@ -111,12 +116,12 @@ export class GrpcWorld implements LinkListener {
   }
 
   /** A peer will never be heard of again. */
-  loseRank(peerRank: number, reason: Error): void {
+  loseRank(peerRank: number, loss: Loss): void {
     if (this.#isClosed || this.#gone.has(peerRank)) return;
-    this.#gone.set(peerRank, reason);
+    this.#gone.set(peerRank, loss);
     this.#outboxes[peerRank]?.breakOff();
     for (const group of [...this.#groups.values()])
-      if (group.members.includes(peerRank)) group.noteLost(peerRank, reason);
+      if (group.members.includes(peerRank)) group.noteLost(peerRank, loss);
   }
 
   onHeader(peerRank: number, header: FrameHeader): Uint8Array {
@@ -146,7 +151,7 @@ export class GrpcWorld implements LinkListener {
   }
 
   onClosed(peerRank: number, reason: Error | undefined): void {
-    if (reason !== undefined) return this.loseRank(peerRank, reason);
+    if (reason !== undefined) return this.loseRank(peerRank, { how: reason.message, cause: reason });
     if (this.#isClosed || this.#gone.has(peerRank)) return;
     this.#gone.set(peerRank, undefined);
     this.#outboxes[peerRank]?.breakOff();
@@ -162,16 +167,11 @@ export class GrpcWorld implements LinkListener {
     await this.#mesh.close();
   }
 
-  /** Tell all peers why this rank is going down, then cut the links. */
-  async lose(group: GrpcGroup, reason: Error): Promise<void> {
-    if (this.#isClosed) return;
-    this.#isClosed = true;
-    this.deadlines.close();
-    const message = encodeControl({ type: 'lost', error: toWire(reason) });
+  /** This process is about to end because of `error`: tell all peers of `group`, without waiting for anything. */
+  announceLoss(group: GrpcGroup, error: Error): void {
+    if (this.#isClosed) return; // it has said goodbye
+    const message = encodeControl({ type: 'lost', error: toWire(error) });
     for (const peerRank of group.members) this.postControl(peerRank, group.words, message);
-    await this.#flush();
-    for (const outbox of this.#outboxes) outbox?.link.destroy(reason);
-    await this.#mesh.close();
   }
 
   async #flush(): Promise<void> {

@@ -15,7 +15,7 @@
  */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
-import { InvalidArgumentError } from '../../core/errors';
+import { InvalidArgumentError, type ErrorContext } from '../../core/errors';
 import { PROTOCOL_VERSION } from './frame';
 
 /** The most bytes of one handshake message; a longer one is refused unread. */
@@ -44,8 +44,8 @@ export type RefusalCode =
 export class HandshakeError extends InvalidArgumentError {
   readonly refusal: RefusalCode;
 
-  constructor(refusal: RefusalCode, message: string, cause?: unknown) {
-    super(message, { cause });
+  constructor(refusal: RefusalCode, message: string, context?: ErrorContext) {
+    super(message, context);
     this.refusal = refusal;
   }
 }
@@ -201,6 +201,7 @@ export function checkClaims(hello: HandshakeClaims, expected: HandshakeExpectati
     throw new HandshakeError(
       'world-size',
       `${who} was started for a world of ${hello.worldSize} ranks, this job has ${expected.worldSize}. Set the same WORLD_SIZE for all ranks.`,
+      { ranks: [hello.rank] },
     );
   }
   if (hello.rank >= hello.worldSize || hello.rank === expected.ownRank) {
@@ -278,6 +279,6 @@ function malformed(what: string, cause: unknown): HandshakeError {
   return new HandshakeError(
     'malformed',
     `it does not speak Lockstep's handshake (${what}). Something else connected here, or a proxy stands between.`,
-    cause,
+    { cause },
   );
 }

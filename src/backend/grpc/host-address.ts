@@ -1,8 +1,6 @@
-/** Hosts and ports: how they are written, what they resolve to, and where rank 0 may listen. */
+/** Hosts and ports: how they are written, and what they resolve to. */
 import { lookup as systemLookup } from 'node:dns/promises';
 import { BlockList, isIP } from 'node:net';
-import { networkInterfaces } from 'node:os';
-import { InvalidArgumentError, asError } from '../../core/errors';
 
 /** Addresses of a name, in the order in which to try them; rejects if there are none. */
 export type Lookup = (host: string) => Promise<readonly string[]>;
@@ -41,35 +39,6 @@ export async function resolveHost(host: string, lookup: Lookup = lookupAll): Pro
   if (bare !== 'localhost') return lookup(bare);
   const found = await lookup(bare).catch(() => []); // a machine without the entry still has the addresses
   return [...new Set([...found.filter(isLoopback), '127.0.0.1', '::1'])];
-}
-
-/**
- * Where to listen for processes that connect to `host`: its own addresses where this machine has them, else every
- * address of this machine, as for the name of a service that forwards here.
- *
- * @throws InvalidArgumentError for a name that does not resolve, or if others than this machine could connect
- *   although nothing protects the job
- */
-export async function bindAddresses(
-  host: string,
-  isProtected: boolean,
-  lookup: Lookup = lookupAll,
-): Promise<readonly string[]> {
-  const addresses = await resolveHost(host, lookup).catch((thrown: unknown) => {
-    throw new InvalidArgumentError(
-      `store: the address '${host}' does not resolve (${asError(thrown).message}). Set MASTER_ADDR to a name or address of the machine of rank 0.`,
-      { cause: thrown },
-    );
-  });
-  if (addresses.every(isLoopback)) return addresses;
-  if (!isProtected) {
-    throw new InvalidArgumentError(
-      `store: '${host}' can be reached by other machines, and nothing proves that who connects belongs to the job. Set LOCKSTEP_JOB_TOKEN or LOCKSTEP_JOB_TOKEN_FILE to the same secret on all ranks, or give tls to World.init; 'lockstep run' makes a token. On one machine use 127.0.0.1.`,
-    );
-  }
-  const own = new Set(Object.values(networkInterfaces()).flatMap((list) => (list ?? []).map((entry) => entry.address)));
-  const local = addresses.filter((address) => own.has(address));
-  return local.length > 0 ? local : ['::', '0.0.0.0'];
 }
 
 /** The two halves of what hostPort() made. */

@@ -1,5 +1,6 @@
 /** Who has come to the job: the store's side of the rendezvous. Knows nothing of connections. */
 import { CollectiveTimeoutError, InvalidArgumentError, PeerLostError, type LockstepError } from '../../core/errors';
+import { withoutFullStop } from '../../core/full-stop';
 import type { PeerAddress } from './endpoint';
 import { rankList } from './rank-list';
 
@@ -128,7 +129,8 @@ export class Membership {
 
   /** A process was turned away before it could join; remembered for the message about those that never came. */
   noteRefusal(what: string): void {
-    if (this.#refusals.length < 8 && !this.#refusals.includes(what)) this.#refusals.push(what);
+    const refusal = withoutFullStop(what);
+    if (this.#refusals.length < 8 && !this.#refusals.includes(refusal)) this.#refusals.push(refusal);
   }
 
   /** What keeps a rank from joining; means nothing once all have come. */

@@ -8,6 +8,7 @@ import {
   asError,
   isLockstepError,
 } from '../../core/errors';
+import { withoutFullStop } from '../../core/full-stop';
 import type { Logger } from '../../core/logger';
 import type { Arrivals } from './arrivals';
 import type { Endpoint, JobIdentity, PeerAddress } from './endpoint';
@@ -134,7 +135,7 @@ export class PeerEndpoint implements Endpoint {
       } catch (error) {
         if (isLockstepError(error)) throw error;
         const { message, code } = asError(error) as NodeJS.ErrnoException;
-        this.#troubles.set(peer.rank, message);
+        this.#troubles.set(peer.rank, withoutFullStop(message));
         const waitedMs = systemClock.now() - firstMs;
         const isNobodyThere = code === 'ECONNREFUSED' || code === 'ENOENT';
         if (isNobodyThere && waitedMs > GONE_AFTER_MS) {
@@ -170,7 +171,7 @@ export class PeerEndpoint implements Endpoint {
 }
 
 function lostPeer(rank: number, why: string, cause?: unknown): PeerLostError {
-  return new PeerLostError(`connect: rank ${rank} is lost: ${why}. See what it says.`, {
+  return new PeerLostError(`connect: rank ${rank} is lost: ${withoutFullStop(why)}. See what it says.`, {
     op: 'connect',
     ranks: [rank],
     cause,

@@ -1,6 +1,7 @@
 /** One Link made of its two halves: frames, goodbye, and the one answer to "why did it end". */
 import { nextTurn, systemClock, type Timer } from '../../core/clock';
 import { ClosedError, PeerLostError, asError, isLockstepError } from '../../core/errors';
+import { withoutFullStop } from '../../core/full-stop';
 import { FrameReader } from './frame-reader';
 import { FrameKind, HEADER_BYTES, encodeHeader, type FrameHeader } from './frame';
 import type { ReceivingHalf, SendingHalf } from './half-link';
@@ -143,7 +144,10 @@ export class PeerLink implements Link {
   }
 
   #lost(why: string, cause?: unknown): PeerLostError {
-    return new PeerLostError(`rank ${this.peerRank} is lost: ${why}.`, { ranks: [this.peerRank], cause });
+    return new PeerLostError(`rank ${this.peerRank} is lost: ${withoutFullStop(why)}.`, {
+      ranks: [this.peerRank],
+      cause,
+    });
   }
 
   #awaitExplanation(): void {

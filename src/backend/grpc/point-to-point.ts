@@ -8,6 +8,7 @@
 import { bytesOf, byteSize, type DType, type HostBuffer } from '../../core/dtype';
 import { describePointToPoint, type PointToPointCall } from '../call';
 import type { CheckedPointToPoint } from '../check-point-to-point';
+import type { MessageSide } from '../mismatch';
 import { EAGER_BYTES, type OutgoingMessage } from './channel-outbox';
 import { messageDType, messageFingerprint, type Words } from './fingerprint';
 import { FrameKind, type FrameHeader } from './frame';
@@ -18,12 +19,11 @@ const EAGER_BYTES_PER_PEER = 8 * EAGER_BYTES;
 
 /** What point to point needs of its group. */
 export interface PointToPointHost {
-  readonly rank: number;
   readonly words: Words;
   post(peer: number, message: OutgoingMessage): void;
   onEnded: OnEnded;
   /** A send and the receive that it meets do not fit. */
-  onDisagreement(sender: number, send: PointToPointCall, recv: PointToPointCall): void;
+  onDisagreement(sender: MessageSide, receiver: MessageSide): void;
   onExpired(call: PointToPointInFlight): void;
 }
 
@@ -235,7 +235,11 @@ export class PointToPoint {
     if (dtype === call.dtype && header.messageBytes === transfer.data.byteLength) {
       return transfer.offset + header.payloadBytes <= header.messageBytes;
     }
-    this.#host.onDisagreement(peer, sentBy(dtype, header, this.#host.rank), call);
+    const { rank, callSite } = transfer.owner.info;
+    this.#host.onDisagreement(
+      { rank: peer, call: sentBy(dtype, header, rank) },
+      { rank, call, sourceLine: callSite?.sourceLine },
+    );
     return false;
   }
 

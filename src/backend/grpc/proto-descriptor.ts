@@ -96,9 +96,10 @@ export const protoDescriptor: object = {
             Set: { fields: { key: { type: 'string', id: 1 }, value: { type: 'bytes', id: 2 } } },
             Add: { fields: { key: { type: 'string', id: 1 }, amount: { type: 'int64', id: 2 } } },
             CompareAndSet: {
+              oneofs: { _expected: { oneof: ['expected'] } },
               fields: {
                 key: { type: 'string', id: 1 },
-                expected: { type: 'bytes', id: 2 },
+                expected: { type: 'bytes', id: 2, options: { proto3_optional: true } },
                 desired: { type: 'bytes', id: 3 },
               },
             },

@@ -23,7 +23,11 @@ export type Operation =
   | { readonly set: { readonly key: string; readonly value: Uint8Array } }
   | { readonly add: { readonly key: string; readonly amount: number } }
   | {
-      readonly compareAndSet: { readonly key: string; readonly expected: Uint8Array; readonly desired: Uint8Array };
+      readonly compareAndSet: {
+        readonly key: string;
+        readonly expected?: Uint8Array | undefined;
+        readonly desired: Uint8Array;
+      };
     }
   | { readonly wait: { readonly keys: readonly string[] } }
   | { readonly delete: { readonly key: string } }

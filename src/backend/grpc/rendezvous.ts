@@ -1,5 +1,4 @@
 /** How a rank finds the others: it connects to the store, tells its address, and waits for everybody's. */
-import { systemClock } from '../../core/clock';
 import type { Deadline } from '../../core/deadline';
 import { BackendUnavailableError, asError, isLockstepError } from '../../core/errors';
 import { invariant } from '../../core/invariant';
@@ -9,6 +8,7 @@ import { toFailure } from './failure';
 import { HandshakeError } from './handshake';
 import { hostPort, lookupAll, resolveHost, stripBrackets, type Lookup } from './host-address';
 import { addressFromWire } from './proto';
+import { Retries } from './retries';
 import { NoStoreError, StoreConnection } from './store-connection';
 
 export interface StoreAddress {
@@ -19,12 +19,8 @@ export interface StoreAddress {
 
 /** One address is given so long before the next is tried: a host that drops packets must not take all the time. */
 const ATTEMPT_MS = 5000;
-const FIRST_PAUSE_MS = 50;
-const LONGEST_PAUSE_MS = 1000;
 /** How long the store may take to note that a rank gives up. */
 const ANSWER_MS = 1000;
-/** After so long without a store a line says what is waited for. */
-const SILENT_MS = 10_000;
 
 /**
  * Connect to the job's store, again and again until it is there: ranks start in any order.
@@ -39,8 +35,9 @@ export async function connectStore(
   logger: Logger,
   lookup: Lookup = lookupAll,
 ): Promise<StoreConnection> {
-  let pauseMs = FIRST_PAUSE_MS;
-  let hasSpoken = false;
+  const retries = new Retries(deadline, (reason) =>
+    logger.warn(`rank ${identity.rank} still waits for the store at ${hostPort(host, port)}: ${reason}`),
+  );
   for (;;) {
     const reasons: string[] = [];
     const addresses = await resolveHost(host, lookup).catch((thrown: unknown) => {
@@ -58,13 +55,8 @@ export async function connectStore(
         reasons.push(thrown.message);
       }
     }
-    if (deadline.remainingMs <= pauseMs) throw noStore(identity, host, port, deadline.timeoutMs, reasons);
-    if (!hasSpoken && deadline.timeoutMs - deadline.remainingMs > SILENT_MS) {
-      hasSpoken = true;
-      logger.warn(`rank ${identity.rank} still waits for the store at ${hostPort(host, port)}: ${reasons.join('; ')}`);
-    }
-    await pause(pauseMs);
-    pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
+    const reason = reasons.join('; ');
+    if (!(await retries.again(reason))) throw noStore(identity, host, port, deadline.timeoutMs, reason);
   }
 }
 
@@ -122,28 +114,22 @@ export async function startTogether<T>(
   return connected;
 }
 
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => systemClock.schedule(resolve, ms, true));
-}
-
 function cannotJoin({ rank }: JobIdentity, place: string, error: HandshakeError): Error {
   return new HandshakeError(
     error.refusal,
     `rank ${rank} cannot join the job whose store is at ${place}: ${error.message}`,
-    error,
+    { op: 'join', rank, ranks: [rank], cause: error },
   );
 }
 
-function noStore(
-  identity: JobIdentity,
-  host: string,
-  port: number,
-  timeoutMs: number,
-  reasons: readonly string[],
-): Error {
+function noStore(identity: JobIdentity, host: string, port: number, timeoutMs: number, reason: string): Error {
   const place = hostPort(stripBrackets(host), port);
+  const advice =
+    identity.rank === 0
+      ? `Rank 0 serves it itself, unless LOCKSTEP_STORE is 'external', and must reach it like every other rank: check that MASTER_ADDR leads to this machine.`
+      : `Check that rank 0 was started, and that MASTER_ADDR and MASTER_PORT are its address, the same on all ranks.`;
   return new BackendUnavailableError(
-    `rank ${identity.rank}: nobody served the job's store at ${place} within ${timeoutMs} ms (${reasons.join('; ')}). Check that rank 0 was started, and that MASTER_ADDR and MASTER_PORT are its address, the same on all ranks.`,
+    `rank ${identity.rank}: nobody served the job's store at ${place} within ${timeoutMs} ms (${reason}). ${advice}`,
     { op: 'join', rank: identity.rank, ranks: [0] },
   );
 }

@@ -1,11 +1,12 @@
 /** Asks ranks of a group what they called as a collective, and where they wait: for mismatches and timeouts. */
 import { systemClock, type Timer } from '../../core/clock';
 import { runDetached } from '../../core/context';
+import type { CalledByRank } from '../mismatch';
 
 /** What a rank says of itself. */
 export interface Answer {
   /** What it called as the collective in question; null: nothing yet. */
-  readonly called: string | null;
+  readonly called: CalledByRank | null;
   /** The call that it is in; null: none. */
   readonly waitsIn: string | null;
 }

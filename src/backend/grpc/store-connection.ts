@@ -8,6 +8,7 @@ import {
   PeerLostError,
   asError,
 } from '../../core/errors';
+import { withoutFullStop } from '../../core/full-stop';
 import type { JobIdentity } from './endpoint';
 import { fromFailure } from './failure';
 import { clientTls } from './grpc-credentials';
@@ -204,7 +205,7 @@ export class StoreConnection {
       return;
     }
     const reason = new PeerLostError(
-      `the store at ${this.#place}, which rank 0 or 'lockstep store' serves, is gone: ${how}. See what rank 0 says; the job has to be started again.`,
+      `the store at ${this.#place}, which rank 0 or 'lockstep store' serves, is gone: ${withoutFullStop(how)}. See what rank 0 says; the job has to be started again.`,
       { op: 'store', rank: this.#identity.rank, ranks: [0] },
     );
     this.#shut(reason);
@@ -226,7 +227,7 @@ export class StoreConnection {
 
   #silence(op: string, timeoutMs: number): Error {
     return new CollectiveTimeoutError(
-      `store: ${op}: the store at ${this.#place} did not answer within ${timeoutMs} ms and ${ANSWER_GRACE_MS} ms more. Its process (rank 0, or 'lockstep store') is stopped, or busy without yielding.`,
+      `the store at ${this.#place} did not answer within ${timeoutMs} ms and ${ANSWER_GRACE_MS} ms more. Its process (rank 0, or 'lockstep store') is stopped, or busy without yielding.`,
       { op, rank: this.#identity.rank, ranks: [0] },
     );
   }

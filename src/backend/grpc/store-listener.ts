@@ -80,11 +80,11 @@ function cannotListen(address: string, port: number, error: NodeJS.ErrnoExceptio
   const place = hostPort(address, port);
   const advice =
     error.code === 'EADDRINUSE'
-      ? `Another process uses the port: another job, a rank 0 that still runs, or 'lockstep store' (then set LOCKSTEP_STORE=external). Choose another MASTER_PORT, the same on all ranks.`
+      ? `Another process uses the port: another rank 0 (a second process with RANK=0, or one of an earlier start that still runs), 'lockstep store' (then set LOCKSTEP_STORE=external), or another job (then choose another MASTER_PORT, the same on all ranks).`
       : error.code === 'EACCES'
         ? `Ports below 1024 need privileges. Choose a MASTER_PORT above.`
-        : `MASTER_ADDR must name the machine of rank 0.`;
-  return new BackendUnavailableError(`store: rank 0 cannot listen at ${place}: ${error.message}. ${advice}`, {
+        : `MASTER_ADDR (of lockstep store: --host) must be an address of this machine.`;
+  return new BackendUnavailableError(`store: cannot listen at ${place}: ${error.message}. ${advice}`, {
     cause: error,
   });
 }

@@ -2,18 +2,21 @@
 import type { Socket } from 'node:net';
 import { Server, type ServerDuplexStream } from '@grpc/grpc-js';
 import { systemClock, type Timer } from '../../core/clock';
+import type { Deadline } from '../../core/deadline';
 import { InvalidArgumentError } from '../../core/errors';
 import { stderrLogger, type Logger } from '../../core/logger';
+import { DEFAULT_STORE_LIMITS, StoreTable, type StoreLimits } from '../store-table';
 import type { TlsOptions } from './endpoint';
 import { serverCredentials } from './grpc-credentials';
 import { HandshakeError } from './handshake';
-import { bindAddresses, hostPort, parseHostPort, type Lookup } from './host-address';
+import { hostPort, parseHostPort, type Lookup } from './host-address';
 import { Membership } from './membership';
 import { storeCodec } from './proto';
 import { RefusalLog } from './refusal-log';
+import { storeAddresses } from './store-addresses';
 import { listenForStore, type StoreListener } from './store-listener';
 import { StoreSession } from './store-session';
-import { DEFAULT_STORE_LIMITS, StoreTable, type StoreLimits } from './store-table';
+import { USER_PREFIX_BYTES, nameOfKey } from './user-keys';
 
 export interface StoreOptions {
   /** Where ranks connect: MASTER_ADDR. */
@@ -33,6 +36,10 @@ export interface StoreOptions {
   readonly handshakeTimeoutMs?: number | undefined;
   readonly logger?: Logger | undefined;
   readonly lookup?: Lookup | undefined;
+  /** Until when a name that does not resolve yet is tried again; default: it is an error at once. */
+  readonly resolveUntil?: Deadline | undefined;
+  /** `host` may be another's address, from which connections are forwarded here; default: that is an error. */
+  readonly mayForward?: boolean | undefined;
 }
 
 export interface StoreServer {
@@ -52,12 +59,14 @@ const CLOSE_GRACE_MS = 1000;
 /**
  * Serve a job's store.
  *
- * @throws BackendUnavailableError if the port is taken, or `host` is not this machine
- * @throws InvalidArgumentError if other machines could connect and neither token nor tls protects the job
+ * @throws BackendUnavailableError if the port is taken, or `host` did not resolve in time
+ * @throws InvalidArgumentError if `host` is not this machine, or other machines could connect and neither token nor tls
+ *   protects the job
  */
 export async function startStore(options: StoreOptions): Promise<StoreServer> {
   const isProtected = options.token !== undefined || options.tls !== undefined;
-  const addresses = await bindAddresses(options.host, isProtected, options.lookup);
+  const { host, lookup, resolveUntil: deadline, mayForward = false, logger = stderrLogger } = options;
+  const addresses = await storeAddresses({ host, isProtected, mayForward, logger, lookup, deadline });
   const server = new RunningStore(options);
   await server.listen(addresses);
   return server;
@@ -80,7 +89,8 @@ class RunningStore implements StoreServer {
     this.#logger = options.logger ?? stderrLogger;
     this.#refusals = new RefusalLog(this.#logger, 'the store');
     this.#membership = new Membership(options.worldSize);
-    const limits = { ...DEFAULT_STORE_LIMITS, ...options.limits };
+    const given = { ...DEFAULT_STORE_LIMITS, ...options.limits };
+    const limits = { ...given, keyBytes: given.keyBytes + USER_PREFIX_BYTES };
     const { generation = 0, worldSize, token, handshakeTimeoutMs = HANDSHAKE_TIMEOUT_MS } = options;
     const job = {
       handshake: {
@@ -90,13 +100,14 @@ class RunningStore implements StoreServer {
       },
       handshakeTimeoutMs,
       membership: this.#membership,
-      table: new StoreTable(limits),
+      table: new StoreTable(limits, nameOfKey),
       onOpen: (session: StoreSession) => this.#proven(session.peer),
       onRefused: (session: StoreSession, reason: Error) => this.#onRefused(session, reason),
       onClosed: (session: StoreSession) => this.#sessions.delete(session),
     } as const;
     this.#server = new Server({
-      'grpc.max_receive_message_length': limits.valueBytes + limits.keyBytes + 1024,
+      // compareAndSet brings two values; a `wait` for as many keys as are allowed is shorter
+      'grpc.max_receive_message_length': 2 * DEFAULT_STORE_LIMITS.valueBytes + limits.keyBytes + 1024,
       'grpc.max_send_message_length': -1,
       'grpc.max_concurrent_streams': 4,
       'grpc.enable_channelz': 0,
@@ -195,7 +206,10 @@ class RunningStore implements StoreServer {
     const refusal = reason instanceof HandshakeError ? reason.refusal : undefined;
     if (refusal !== 'generation') this.#membership.noteRefusal(reason.message);
     // A process of the job that counts the ranks otherwise will never join: [Note: failed start].
-    if (refusal === 'world-size') this.#membership.fail(new InvalidArgumentError(`rendezvous: ${reason.message}`));
+    if (reason instanceof HandshakeError && refusal === 'world-size') {
+      const { ranks } = reason.context;
+      this.#membership.fail(new InvalidArgumentError(`rendezvous: ${reason.message}`, { op: 'join', ranks }));
+    }
     this.#refusals.note(refusal ?? 'request', parseHostPort(peer).host, reason.message);
   }
 }

@@ -2,6 +2,8 @@
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import { systemClock } from '../../core/clock';
 import { CollectiveTimeoutError, InvalidArgumentError, asError } from '../../core/errors';
+import { LATE_KEY_ADVICE } from '../backend-store';
+import type { StoreTable } from '../store-table';
 import { fromFailure, toFailure } from './failure';
 import { HandshakeError, MAX_HANDSHAKE_BYTES, encodeHandshake, refusalOf, type Hello } from './handshake';
 import { acceptHandshake, type AcceptOptions } from './handshake-exchange';
@@ -17,7 +19,6 @@ import {
   type Result,
   type ServerMessage,
 } from './proto';
-import { quote, type StoreTable } from './store-table';
 
 /** Requests of one process that may wait at a time. */
 const MAX_PENDING_REQUESTS = 1024;
@@ -114,7 +115,7 @@ export class StoreSession {
     try {
       return this.#codec.decodeClientMessage(bytes);
     } catch (thrown) {
-      throw new HandshakeError('malformed', 'bytes that are no message of the store.', thrown);
+      throw new HandshakeError('malformed', 'bytes that are no message of the store.', { cause: thrown });
     }
   }
 
@@ -129,7 +130,7 @@ export class StoreSession {
     const { id } = request;
     try {
       if (this.#pending.has(id) || this.#pending.size >= MAX_PENDING_REQUESTS) {
-        throw new InvalidArgumentError(`store: more than ${MAX_PENDING_REQUESTS} requests of one process wait.`);
+        throw new InvalidArgumentError(`more than ${MAX_PENDING_REQUESTS} requests of one process wait.`);
       }
       const result = this.#perform(request);
       if (result !== undefined) this.#answer(id, result);
@@ -171,10 +172,8 @@ export class StoreSession {
       timeoutMs,
       () => giveUp(),
       () => {
-        const missing = table.missing(keys).map(quote).join(', ');
-        settle({
-          failure: toFailure(new CollectiveTimeoutError(`store: no value for ${missing} within ${timeoutMs} ms.`)),
-        });
+        const message = `no value for ${table.describeMissing(keys)} within ${timeoutMs} ms. ${LATE_KEY_ADVICE}`;
+        settle({ failure: toFailure(new CollectiveTimeoutError(message)) });
       },
     );
     giveUp = table.whenPresent(keys, () => settle(read()));

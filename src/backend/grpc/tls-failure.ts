@@ -1,6 +1,7 @@
 /** TLS that cannot work, found before or while connecting. */
 import { createSecureContext } from 'node:tls';
 import { InvalidArgumentError, asError } from '../../core/errors';
+import { withoutFullStop } from '../../core/full-stop';
 import type { TlsOptions } from './endpoint';
 
 /** @throws InvalidArgumentError if the three do not parse, or the key is not the certificate's */
@@ -10,7 +11,7 @@ export function checkTls(tls: TlsOptions | undefined): void {
     createSecureContext({ ca: tls.ca, cert: tls.cert, key: tls.key });
   } catch (error) {
     throw new InvalidArgumentError(
-      `tls: ${asError(error).message}. Expected PEM texts (not file names): ca of the authority, cert and key of this rank.`,
+      `tls: ${withoutFullStop(asError(error).message)}. Expected PEM texts (not file names): ca of the authority, cert and key of this rank.`,
       { cause: error },
     );
   }

@@ -1,8 +1,8 @@
 /** Collectives of one group: they match by sequence number, and complete once every rank has arrived. */
-import { CollectiveMismatchError } from '../../core/errors';
 import type { HostBuffer } from '../../core/dtype';
-import { describeCollective, findUnequalPair, isSameCollective, mismatchMessage, type CalledByRank } from '../call';
+import { describeCollective, findUnequalPair, isSameCollective } from '../call';
 import type { CheckedCollective } from '../check-collective';
+import { collectiveMismatchError, type CalledByRank } from '../mismatch';
 import { InFlightBuffers, lossOf, type BufferChange } from './in-flight';
 import type { MemoryUse } from './memory-in-use';
 import { MockCall, type CallOrigin } from './mock-call';
@@ -204,22 +204,11 @@ export class Meeting {
 
   /** Told when the microtasks have run, so that the list holds every rank that was on its way. */
   #failMismatch(): void {
-    const pair = this.#unequalPair();
-    const detail =
-      pair === undefined
-        ? undefined
-        : `what rank ${pair.sender} sends to rank ${pair.receiver} is not what rank ${pair.receiver} receives from rank ${pair.sender}`;
-    const called = this.#calls.map((call): CalledByRank | undefined =>
+    const { id: group, ranks } = this.#group;
+    const calls = this.#calls.map((call): CalledByRank | undefined =>
       call === undefined ? undefined : { description: call.describe(), sourceLine: call.sourceLine },
     );
-    const message = mismatchMessage(this.#group.id, this.sequence, called, detail);
-    this.#group.fail((rank, call) => {
-      return new CollectiveMismatchError(message, {
-        rank,
-        group: this.#group.id,
-        op: call?.op,
-        sequence: this.sequence,
-      });
-    });
+    const mismatch = { group, ranks, sequence: this.sequence, calls, pair: this.#unequalPair() };
+    this.#group.fail((rank, call) => collectiveMismatchError(mismatch, { rank, op: call?.op }));
   }
 }

@@ -3,6 +3,12 @@ import { runDetached } from '../../core/context';
 import { CollectiveTimeoutError } from '../../core/errors';
 import type { MockCall } from './mock-call';
 
+/** What has a deadline: a call, or a wait in the store. */
+export interface Timed {
+  readonly dueMs: number;
+  readonly isAwaited: boolean;
+}
+
 /** One timer for all calls of a world, set only when the event loop has nothing to do but wait for them. */
 export class Deadlines {
   readonly #clock: Clock;
@@ -15,7 +21,7 @@ export class Deadlines {
   }
 
   /** Watch these calls, and only these. */
-  watch(calls: readonly MockCall[], onExpiry: () => void): void {
+  watch(calls: readonly Timed[], onExpiry: () => void): void {
     if (calls.length === 0) return this.cancel();
     const dueMs = Math.min(...calls.map((call) => call.dueMs));
     const keepAlive = calls.some((call) => call.isAwaited);
@@ -50,14 +56,14 @@ function failByTimeout(late: MockCall): void {
   const waited =
     missing.length === 0
       ? `It was ready, but in portable mode it waits for ${late.callsAhead()[0]?.title ?? 'an earlier call'}.`
-      : `Rank${missing.length === 1 ? '' : 's'} ${missing.join(', ')} did not arrive.`;
+      : `${group.ranks.namesAtStart(missing)} did not arrive.`;
   const advice =
     late.owner.state.kind === 'bare'
-      ? 'If that rank is only slow, pass a larger timeoutMs; inside runWorld or backend.run(fn), ranks that wait in vain are found at once.'
-      : 'If that rank is only slow, pass a larger timeoutMs.';
-  const message = `${late.title}, on rank ${late.rank}: not finished within ${timeoutMs} ms. ${waited} ${advice} The group cannot be used any more; build another.`;
+      ? 'If a rank is only slow, pass a larger timeoutMs; inside runWorld or backend.run(fn), ranks that wait in vain are found at once.'
+      : 'If a rank is only slow, pass a larger timeoutMs.';
+  const message = `${late.title}, on ${group.ranks.name(late.rank)}: not finished within ${timeoutMs} ms. ${waited} ${advice} The group cannot be used any more; build another.`;
   group.fail((rank, call) => {
     const { op = late.op, sequence } = call ?? late;
-    return new CollectiveTimeoutError(message, { rank, group: group.id, op, sequence, ranks: missing });
+    return new CollectiveTimeoutError(message, { rank, group: group.id, op, sequence, ...group.ranks.blame(missing) });
   });
 }

@@ -6,7 +6,8 @@
  * From these it spreads: a call can complete if all ranks that it misses can go on (and, in portable mode, all calls
  * ahead of it can complete); a waiting rank can go on if one of the calls that it awaits can complete. Whoever is left
  * waits for ranks that have finished or that are left themselves: a greatest fixpoint, so nobody is accused whom
- * anything could still wake.
+ * anything could still wake. A wait in the store can complete if any rank can go on, since any may set the key; of a bare
+ * rank nobody knows.
  *
  * [Note: second look] What is found is believed if nothing has happened 50 ms later. Node does not tell of everything
  * that may wake a rank, and a rank that awaits a call may await such a thing at the same time (`Promise.all`).
@@ -16,21 +17,30 @@ import type { MockCall } from './mock-call';
 import type { MockRank } from './mock-rank';
 import type { MockWorld } from './mock-world';
 import { awaitedCalls, describeReturn, describeWait, listRanks, missingMembers } from './standing';
+import { awaitedStoreWaits } from './store-wait';
 
-/** Ranks that wait for a call of theirs. */
+/** Ranks that wait for a call of theirs, or in the store. */
 export function waitingRanks(world: MockWorld): MockRank[] {
-  return world.ranks.filter((rank) => !rank.isFinished && awaitedCalls(rank).length > 0);
+  return world.ranks.filter((rank) => !rank.isFinished && (awaitedCalls(rank).length > 0 || isInStore(rank)));
+}
+
+function isInStore(rank: MockRank): boolean {
+  return awaitedStoreWaits(rank).length > 0;
 }
 
 /** Give every rank that can never go on a DeadlockError. */
-export function breakDeadlock(stuck: readonly MockRank[]): void {
+export function breakDeadlock(world: MockWorld, stuck: readonly MockRank[]): void {
   const calls = stuck.flatMap(awaitedCalls);
-  const message = deadlockMessage(stuck, calls);
-  const ranks = stuck.map((rank) => rank.globalRank);
+  const message = deadlockMessage(world, stuck, calls);
+  const globalRanks = stuck.map((rank) => rank.globalRank);
+  for (const wait of stuck.flatMap(awaitedStoreWaits)) {
+    wait.fail(new DeadlockError(message, { rank: wait.owner.globalRank, op: wait.op, ranks: globalRanks }));
+  }
   for (const group of new Set(calls.map((call) => call.group))) {
+    const ranks = stuck.map((rank) => group.members.indexOf(rank)).filter((rank) => rank >= 0);
     group.fail((rank, call) => {
       const { op, sequence } = call ?? {};
-      return new DeadlockError(message, { rank, group: group.id, op, sequence, ranks });
+      return new DeadlockError(message, { rank, group: group.id, op, sequence, ranks, globalRanks });
     });
   }
 }
@@ -42,10 +52,15 @@ export function stuckRanks(world: MockWorld): MockRank[] {
   const canGoOn = new Set(world.ranks.filter((rank) => !rank.isFinished && !waiting.includes(rank)));
   const completable = new Set<MockCall>();
   const calls = world.ranks.flatMap((rank) => [...rank.calls]);
+  const isAnyBare = world.ranks.some((rank) => rank.state.kind === 'bare' && !world.store.isClosedBy(rank));
   for (let size = -1; size !== canGoOn.size + completable.size;) {
     size = canGoOn.size + completable.size;
     for (const call of calls) if (canComplete(call, canGoOn, completable)) completable.add(call);
-    for (const rank of waiting) if (awaitedCalls(rank).some((call) => completable.has(call))) canGoOn.add(rank);
+    const mayBeSet = isAnyBare || canGoOn.size > 0;
+    for (const rank of waiting) {
+      const isFree = awaitedCalls(rank).some((call) => completable.has(call)) || (mayBeSet && isInStore(rank));
+      if (isFree) canGoOn.add(rank);
+    }
   }
   return waiting.filter((rank) => !canGoOn.has(rank));
 }
@@ -58,40 +73,54 @@ function canComplete(call: MockCall, canGoOn: ReadonlySet<MockRank>, completable
   );
 }
 
-function deadlockMessage(stuck: readonly MockRank[], calls: readonly MockCall[]): string {
-  const missing = new Set(calls.flatMap(missingMembers));
+function deadlockMessage(world: MockWorld, stuck: readonly MockRank[], calls: readonly MockCall[]): string {
+  const missing = stuck.some(isInStore) ? world.ranks : new Set(calls.flatMap(missingMembers));
   const gone = [...missing].filter((rank) => rank.isFinished);
-  const goneLines = gone.map((rank) => `  rank ${rank.globalRank} ${describeReturn(rank)}`);
-  const hasSubgroup = calls.some((call) => call.group !== call.group.world.root);
-  const legend = hasSubgroup ? ['Inside a call ranks are those of its group, elsewhere those of the world.'] : [];
-  return [headline(stuck, gone, calls), ...stuck.flatMap(waitLines), ...goneLines, ...legend, advice(gone, calls)].join(
-    '\n',
-  );
+  const isRenumbered = calls.some((call) => call.group.ranks.isRenumbered);
+  const word = isRenumbered ? 'global rank' : 'rank';
+  return [
+    headline(stuck, gone, calls, word),
+    ...stuck.flatMap((rank) => waitLines(rank, word)),
+    ...gone.map((rank) => `  ${word} ${rank.globalRank} ${describeReturn(rank)}`),
+    advice(stuck, gone, calls),
+  ].join('\n');
 }
 
 /** More calls of one rank than this are only counted. */
 const MAX_LINES_PER_RANK = 4;
 
-function waitLines(rank: MockRank): string[] {
-  const calls = awaitedCalls(rank);
-  const lines = calls.slice(0, MAX_LINES_PER_RANK).map((call) => `in ${call.title}, ${describeWait(call)}`);
-  const numMore = calls.length - lines.length;
-  return [...lines, ...(numMore > 0 ? [`in ${numMore} more`] : [])].map(
-    (line) => `  rank ${rank.globalRank} waits ${line}`,
-  );
+function waitLines(rank: MockRank, word: string): string[] {
+  const name = `${word} ${rank.globalRank}`;
+  const all = [
+    ...awaitedCalls(rank).map(
+      (call) => `${call.group.ranks.name(call.rank)} waits in ${call.title}, ${describeWait(call)}`,
+    ),
+    ...awaitedStoreWaits(rank).map(({ title }) => `${name} waits in ${title}, for a value that nobody will set`),
+  ];
+  const lines = all.slice(0, MAX_LINES_PER_RANK);
+  const numMore = all.length - lines.length;
+  return [...lines, ...(numMore > 0 ? [`${name} waits in ${numMore} more`] : [])].map((line) => `  ${line}`);
 }
 
-function headline(stuck: readonly MockRank[], gone: readonly MockRank[], calls: readonly MockCall[]): string {
-  const waiters = listRanks(stuck);
+function headline(
+  stuck: readonly MockRank[],
+  gone: readonly MockRank[],
+  calls: readonly MockCall[],
+  word: string,
+): string {
+  const waiters = listRanks(stuck, word);
   if (gone.length > 0) {
-    return `deadlock: ${listRanks(gone)} returned early, and ${waiters} wait${stuck.length === 1 ? 's' : ''} in vain:`;
+    return `deadlock: ${listRanks(gone, word)} returned early, and ${waiters} wait${stuck.length === 1 ? 's' : ''} in vain:`;
   }
   return calls.some(isOnlyBehind)
     ? `deadlock in portable mode: ${waiters} would hang on NCCL, which runs each rank's calls one by one in the order in which they were made:`
-    : `deadlock: ${waiters} wait for each other:`;
+    : `deadlock: ${waiters} ${stuck.length === 1 ? 'waits in vain' : 'wait for each other'}:`;
 }
 
-function advice(gone: readonly MockRank[], calls: readonly MockCall[]): string {
+function advice(stuck: readonly MockRank[], gone: readonly MockRank[], calls: readonly MockCall[]): string {
+  if (stuck.some(isInStore)) {
+    return 'A key must be set by a rank that neither returns before nor waits for the rank that needs it: look for a misspelt key or prefix, a condition, an early return.';
+  }
   if (gone.length > 0) {
     return 'Every rank of a group must make the same number of calls: look for a loop, a condition or an early return that differs between ranks.';
   }

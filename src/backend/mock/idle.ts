@@ -53,14 +53,15 @@ export class IdleWatch {
     this.#isTurnAwaited = false;
     for (const verdict of this.#verdicts.splice(0)) verdict();
     const calls = this.#callsInFlight();
-    this.#deadlines.watch(calls, () => this.#expire());
+    const waits = this.#world.ranks.flatMap((rank) => [...rank.storeWaits]);
+    this.#deadlines.watch([...calls, ...waits], () => this.#expire());
     if (!this.#world.schedule.isIdle) return;
     const stuck = stuckRanks(this.#world);
     if (stuck.length === 0) {
       this.#isSuspected = false;
       this.#waitForOutside();
     } else if (this.#isSuspected) {
-      breakDeadlock(stuck);
+      breakDeadlock(this.#world, stuck);
     } else {
       this.#isSuspected = true;
       this.#lookAgain(SECOND_LOOK_MS);
@@ -92,6 +93,7 @@ export class IdleWatch {
 
   #expire(): void {
     this.#deadlines.expire(this.#callsInFlight());
+    this.#world.store.expire();
     this.noteChange();
   }
 

@@ -32,7 +32,7 @@ function overlaps(left: readonly HostBuffer[], right: readonly HostBuffer[]): bo
 }
 
 function clashError(call: MockCall, isSameRank: boolean): Error {
-  const inFlight = `${call.title}, of rank ${call.owner.globalRank}`;
+  const inFlight = `${call.title}, of ${call.group.ranks.name(call.rank)}`;
   return new InvalidArgumentError(
     isSameRank
       ? `the buffer is still in use by ${inFlight}. Await that call first, or pass another buffer.`

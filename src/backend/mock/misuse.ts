@@ -50,6 +50,10 @@ export function misuseAtReturn(rank: MockRank): Error | undefined {
       `${place} while its ${pending.title} is still in flight. Await it, and whatever started it, before the end.`,
     );
   }
+  const [wait] = rank.storeWaits;
+  if (wait !== undefined) {
+    return misuse(`${place} while its ${wait.title} still waits. Await it, or whatever started it, before the end.`);
+  }
   const [open] = rank.openGroups;
   if (open !== undefined) {
     const others = rank.openGroups.size === 1 ? '' : ` (and ${rank.openGroups.size - 1} more)`;

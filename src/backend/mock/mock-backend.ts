@@ -3,9 +3,11 @@ import type { Clock } from '../../core/clock';
 import { DEFAULT_TIMEOUT_MS } from '../../core/deadline';
 import { DTYPES, type DataBuffer } from '../../core/dtype';
 import { ClosedError, InvalidArgumentError, UnsupportedError, asError } from '../../core/errors';
+import { withoutFullStop } from '../../core/full-stop';
 import { ReduceOp } from '../../core/reduce-op';
 import { Work } from '../../core/work';
 import type { AllToAllOptions, Backend, BackendCapabilities, CallOptions, CountsOptions, P2pOp } from '../backend';
+import type { BackendStore } from '../backend-store';
 import type { CallOp } from '../call';
 import { describeArgument, type Caller } from '../check-arguments';
 import {
@@ -29,10 +31,11 @@ import type { CallOrigin } from './mock-call';
 import type { MockGroup } from './mock-group';
 import { parseMockOptions, type MockOptions } from './mock-options';
 import type { MockRank } from './mock-rank';
+import { MockStoreEnd } from './mock-store';
 import { MockWorld } from './mock-world';
 import { memoryUseOf as memoryUseOfPointToPoint } from './point-to-point';
 import { runAsRank } from './run-as-rank';
-import { CallSite } from './source-line';
+import { CallSite } from '../call-site';
 import { describeStanding } from './standing';
 
 const CAPABILITIES: BackendCapabilities = {
@@ -59,6 +62,8 @@ export class MockBackend implements Backend {
   readonly rank: number;
   readonly worldSize: number;
   readonly capabilities = CAPABILITIES;
+  /** The world's, on its root group. */
+  readonly store: BackendStore | undefined;
   readonly #group: MockGroup;
   readonly #member: MockRank;
   readonly #caller: Caller;
@@ -79,8 +84,12 @@ export class MockBackend implements Backend {
       get timeoutMs() {
         return givenMs ?? (member.state.kind === 'bare' ? BARE_TIMEOUT_MS : DEFAULT_TIMEOUT_MS);
       },
+      deterministic: group.world.options.deterministic,
       capabilities: CAPABILITIES,
     };
+    const { root, store } = group.world;
+    const timeoutMs = (): number => this.#caller.timeoutMs;
+    this.store = group === root ? new MockStoreEnd(store, member, timeoutMs) : undefined;
   }
 
   /**
@@ -180,13 +189,13 @@ export class MockBackend implements Backend {
   }
 
   abort(reason: Error): void {
-    const { id } = this.#group;
+    const { id, ranks } = this.#group;
     const cause = asError(reason);
     this.#group.fail(
       (rank, call) => {
         const { op, sequence } = call ?? {};
-        const message = `group ${id} was aborted by rank ${this.rank}: ${cause.message}`;
-        return new ClosedError(message, { rank, group: id, op, sequence, cause });
+        const message = `group ${id} was aborted by ${ranks.name(this.rank)}: ${cause.message}`;
+        return new ClosedError(message, { rank, group: id, op, sequence, ...ranks.blame([this.rank]), cause });
       },
       { cause },
     );
@@ -240,6 +249,7 @@ export class MockBackend implements Backend {
   #closeNow(): void {
     for (const child of this.#children) child.#closeNow();
     this.#children.clear();
+    if (this.store !== undefined) this.#group.world.store.close(this.#member);
     this.#group.close(this.rank);
     this.#member.openGroups.delete(this);
   }
@@ -274,7 +284,7 @@ export class MockBackend implements Backend {
   #refused(op: CallOp, error: Error): Work {
     const work = Work.failed(this.#info(op), error);
     if (this.#group.world.isChecking && this.#member.isRunning) {
-      this.#member.unawaited.add({ work, title: `${op}, which was refused: ${error.message}` });
+      this.#member.unawaited.add({ work, title: `${op}, which was refused: ${withoutFullStop(error.message)}` });
     }
     return work;
   }
@@ -296,7 +306,7 @@ export class MockBackend implements Backend {
   /** The same error, saying which call of which rank it was. */
   #placed(op: CallOp, thrown: unknown): unknown {
     if (!(thrown instanceof InvalidArgumentError || thrown instanceof UnsupportedError)) return thrown;
-    const message = `${op} on rank ${this.rank} of group ${this.#group.id}: ${thrown.message}`;
+    const message = `${op} on ${this.#group.ranks.name(this.rank)} of group ${this.#group.id}: ${thrown.message}`;
     return thrown instanceof UnsupportedError
       ? new UnsupportedError(message, this.#info(op))
       : new InvalidArgumentError(message, this.#info(op));

@@ -1,5 +1,6 @@
 /** What the ranks of one group share: where they meet, and what ended the group. */
-import { ClosedError, InvalidArgumentError, PeerLostError } from '../../core/errors';
+import { ClosedError, InvalidArgumentError, PeerLostError, isLockstepError } from '../../core/errors';
+import { GroupRanks } from '../../core/group-ranks';
 import { invariant } from '../../core/invariant';
 import type { CheckedCollective } from '../check-collective';
 import type { CheckedPointToPoint } from '../check-point-to-point';
@@ -38,6 +39,7 @@ export class MockGroup {
   readonly id: string;
   /** In rank order. */
   readonly members: readonly MockRank[];
+  readonly ranks: GroupRanks;
   readonly #meetings = new Map<number, Meeting>();
   readonly #queues: PointToPointQueues;
   readonly #nextSequence: number[];
@@ -49,6 +51,7 @@ export class MockGroup {
     this.world = world;
     this.id = id;
     this.members = members;
+    this.ranks = new GroupRanks(members.map((member) => member.globalRank));
     this.#nextSequence = new Array<number>(members.length).fill(0);
     this.#queues = new PointToPointQueues(this);
     world.groups.add(this);
@@ -113,8 +116,8 @@ export class MockGroup {
     if (this.#failure === undefined && this.#closedRanks.size === 0) return undefined;
     const context = { rank, group: this.id, op };
     if (this.#closedRanks.has(rank)) {
-      const message = `${op} on rank ${rank}: this rank has closed group ${this.id}. Make a new group.`;
-      return new ClosedError(message, { ...context, cause: this.#failure?.cause });
+      const message = `${op} on ${this.ranks.name(rank)}: this rank has closed group ${this.id}. Make a new group.`;
+      return new ClosedError(message, { ...context, ...this.ranks.blame([rank]), cause: this.#failure?.cause });
     }
     if (this.#failure === undefined) return undefined;
     const { cause, first, tellOnce, told } = this.#failure;
@@ -122,8 +125,9 @@ export class MockGroup {
       told.add(rank);
       return tellOnce(rank, undefined);
     }
-    const message = `${op} on rank ${rank}: group ${this.id} has failed and cannot be used any more; build another. Its first failure: ${first.message}`;
-    return new ClosedError(message, { ...context, cause });
+    const message = `${op} on ${this.ranks.name(rank)}: group ${this.id} has failed and cannot be used any more; build another. Its first failure: ${first.message}`;
+    const { ranks, globalRanks } = isLockstepError(first) ? first.context : {};
+    return new ClosedError(message, { ...context, ranks, globalRanks, cause });
   }
 
   /** End the group: fail all calls in flight, each with its own error, and refuse all later ones. */
@@ -138,6 +142,7 @@ export class MockGroup {
       this.#failure.told.add(call.rank);
       call.fail(call === witness ? first : errorFor(call.rank, call));
     }
+    if (this === this.world.root) this.world.store.endWaits(cause ?? first, (rank) => errorFor(rank, undefined));
     this.#meetings.clear();
   }
 
@@ -146,9 +151,9 @@ export class MockGroup {
     const lostRank = this.members.indexOf(lost);
     this.fail(
       (rank, call) => {
-        const message = `rank ${lostRank} of group ${this.id} was lost: ${reason}`;
+        const message = `${this.ranks.name(lostRank)} of group ${this.id} was lost: ${reason}`;
         const { op, sequence } = call ?? {};
-        const context = { rank, group: this.id, op, sequence, ranks: [lostRank], cause };
+        const context = { rank, group: this.id, op, sequence, ...this.ranks.blame([lostRank]), cause };
         return rank === lostRank ? new ClosedError(message, context) : new PeerLostError(message, context);
       },
       { lostRank },
@@ -171,15 +176,15 @@ export class MockGroup {
     this.fail(
       (rank, call) => {
         const { op = 'a call', sequence } = call ?? {};
-        const context = { rank, group: this.id, op, sequence, ranks: [closedRank] };
+        const context = { rank, group: this.id, op, sequence, ...this.ranks.blame([closedRank]) };
         if (rank === closedRank) {
           return new ClosedError(
-            `${op} on rank ${rank}: this rank closed group ${this.id} before it was done.`,
+            `${op} on ${this.ranks.name(rank)}: this rank closed group ${this.id} before it was done.`,
             context,
           );
         }
         return new PeerLostError(
-          `rank ${closedRank} has closed group ${this.id}, and ${call?.title ?? op} on rank ${rank} needs it. Close a group when all its ranks are done with it.`,
+          `${this.ranks.name(closedRank)} has closed group ${this.id}, and ${call?.title ?? op} on ${this.ranks.name(rank)} needs it. Close a group when all its ranks are done with it.`,
           context,
         );
       },
@@ -197,7 +202,7 @@ export class MockGroup {
     const { op, sequence, rank } = call;
     const advice = 'Leave the buffers of a call alone until its Work has settled (await it first).';
     const buffer = change.use === 'receive' ? 'the buffer that it receives into' : 'its buffer';
-    const message = `${call.title}, on rank ${rank}: ${buffer} was ${describeChange(change)}. ${advice}`;
+    const message = `${call.title}, on ${this.ranks.name(rank)}: ${buffer} was ${describeChange(change)}. ${advice}`;
     return new InvalidArgumentError(message, { rank, group: this.id, op, sequence });
   }
 
@@ -207,8 +212,9 @@ export class MockGroup {
     this.fail(
       (rank, call) => {
         if (call === lost) return cause;
-        const message = `rank ${lost.rank} of group ${this.id} cannot take part: ${cause.message}`;
-        const context = { rank, group: this.id, op: call?.op, sequence: call?.sequence, ranks: [lost.rank], cause };
+        const message = `${this.ranks.name(lost.rank)} of group ${this.id} cannot take part: ${cause.message}`;
+        const { op, sequence } = call ?? {};
+        const context = { rank, group: this.id, op, sequence, ...this.ranks.blame([lost.rank]), cause };
         return rank === lost.rank ? new ClosedError(message, context) : new PeerLostError(message, context);
       },
       { lostRank: lost.rank },

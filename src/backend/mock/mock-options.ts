@@ -44,6 +44,8 @@ export interface MockOptions {
   /** Also find programs that would hang or mix data on NCCL: [Note: portable mode]. */
   readonly portable?: boolean | undefined;
   readonly faults?: readonly Fault[] | undefined;
+  /** Accepted as World.init accepts it. The mock keeps rank order either way, so its bits do not change. */
+  readonly deterministic?: boolean | undefined;
   /** Name the caller's source line in errors; default true. Costs a few microseconds a call. */
   readonly sourceLines?: boolean | undefined;
 }
@@ -69,6 +71,7 @@ export const mockOptionsSchema = z.strictObject({
   seed: z.int().nonnegative().default(0),
   clock: z.enum(['real', 'virtual']).default('real'),
   portable: z.boolean().default(false),
+  deterministic: z.boolean().optional(),
   faults: z.array(faultSchema).default([]),
   sourceLines: z.boolean().default(true),
 });

@@ -4,6 +4,7 @@ import { Generator } from '../../core/generator';
 import { MemoryAccount } from '../../core/memory-account';
 import { UnawaitedCalls } from './misuse';
 import type { MockCall } from './mock-call';
+import type { StoreWait } from './store-wait';
 
 /** 'bare': never inside `run`, so nothing is known about what it does between its calls. */
 export type RankState =
@@ -21,6 +22,8 @@ export class MockRank {
   readonly generator: Generator;
   /** Calls in flight, in the order in which they were made. */
   readonly calls = new Set<MockCall>();
+  /** Its waits for keys of the store. */
+  readonly storeWaits = new Set<StoreWait>();
   state: RankState = BARE;
   /** Its latest call, finished or not, for reports. */
   latestCall: MockCall | undefined;

@@ -9,6 +9,7 @@ import type { MockCall } from './mock-call';
 import { MockGroup } from './mock-group';
 import type { Fault, ParsedMockOptions } from './mock-options';
 import { MockRank } from './mock-rank';
+import { MockStore } from './mock-store';
 import { StreamOrder } from './portable';
 import { FifoSchedule, RandomSchedule, type Schedule } from './schedule';
 import { SnapshotPool } from './snapshot-pool';
@@ -23,6 +24,7 @@ export class MockWorld {
   /** Groups that at least one rank has not closed. */
   readonly groups = new Set<MockGroup>();
   readonly root: MockGroup;
+  readonly store: MockStore;
   readonly liveResources: LiveResources;
   readonly snapshots = new SnapshotPool();
   /** Grows with everything that any rank does; a watchdog sees progress by it. */
@@ -40,6 +42,7 @@ export class MockWorld {
     this.#faults = new FaultPlan(options.faults, options.seed);
     this.#idle = new IdleWatch(this);
     this.root = new MockGroup(this, 'world', this.ranks);
+    this.store = new MockStore(this);
   }
 
   /** True if buffers are checked while in flight. */
@@ -98,6 +101,7 @@ export class MockWorld {
     for (const group of this.groups) {
       if (group.members.includes(rank)) group.failByLostRank(rank, reason, error);
     }
+    if (rank.globalRank === 0) this.store.loseHost(`was lost: ${reason}`, error);
     this.noteChange();
   }
 

@@ -1,8 +1,8 @@
 /** Sends and receives of one group: rendezvous, first in first out per (source, destination, tag). */
 import { copyBuffer, type HostBuffer } from '../../core/dtype';
-import { CollectiveMismatchError } from '../../core/errors';
 import { describePointToPoint, type PointToPointCall } from '../call';
 import type { CheckedPointToPoint } from '../check-point-to-point';
+import { messageMismatchError, type MessageSide } from '../mismatch';
 import { InFlightBuffers, lossOf, type BufferChange } from './in-flight';
 import type { MemoryUse } from './memory-in-use';
 import { MockCall, type CallOrigin } from './mock-call';
@@ -187,22 +187,22 @@ export class PointToPointQueues {
 
   #failMismatch(a: Transfer, b: Transfer): void {
     const [send, recv] = a.call.op === 'send' ? [a, b] : [b, a];
-    const group = this.#group;
-    const isOutOfOrder = send.call.tag !== recv.call.tag;
-    const message = [
-      isOutOfOrder
-        ? `not portable: messages of group ${group.id} are received out of the order in which they are sent. NCCL ignores tags and pairs sends with receives in the order of issue, so the data would be mixed up:`
-        : `a send and the receive that it meets, in group ${group.id}, disagree:`,
-      ...[send, recv].map(({ owner, call }) => {
-        const line = owner.sourceLine;
-        return `  rank ${owner.rank}: ${describePointToPoint(call)}${line === undefined ? '' : ` at ${line}`}`;
-      }),
-      isOutOfOrder
-        ? 'Receive in the order of sending, whatever the tags. The group cannot be used any more; build another.'
-        : 'Both must name the same dtype and number of elements. The group cannot be used any more; build another.',
-    ].join('\n');
-    group.fail((rank, call) => new CollectiveMismatchError(message, { rank, group: group.id, op: call?.op }));
+    const { id: group, ranks } = this.#group;
+    const sides = [sideOf(send), sideOf(recv)] as const;
+    const words = send.call.tag === recv.call.tag ? undefined : messagesOutOfOrder(group);
+    this.#group.fail((rank, call) => messageMismatchError({ group, ranks }, sides, { rank, op: call?.op }, words));
   }
+}
+
+function sideOf({ owner, call }: Transfer): MessageSide {
+  return { rank: owner.rank, call, sourceLine: owner.sourceLine };
+}
+
+function messagesOutOfOrder(group: string): { readonly heading: string; readonly advice: string } {
+  return {
+    heading: `not portable: messages of group ${group} are received out of the order in which they are sent. NCCL ignores tags and pairs sends with receives in the order of issue, so the data would be mixed up:`,
+    advice: 'Receive in the order of sending, whatever the tags.',
+  };
 }
 
 function isSameMessage(a: PointToPointCall, b: PointToPointCall): boolean {

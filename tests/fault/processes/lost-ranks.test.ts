@@ -59,12 +59,16 @@ describe.each(Array.from({ length: KILLS }, (_unused, seed) => seed))('kill -9, 
 });
 
 describe.each(PLANES)('over %s', (plane) => {
-  test('a rank that throws and catches nothing is named to the others', async () => {
-    await checkLoss({ plane, size: 3, victim: 1, elements: 1000 }, async (rank) => {
+  test('a rank that throws and catches nothing ends as usual, and is named to the others', async () => {
+    // HTTP/2 writes too late: [Note: last words]
+    const says = plane === 'socket' ? [/rank 1 of group world\S* was lost: it threw RangeError: no data$/] : [];
+    const throwUncaught = async (rank: Rank): Promise<void> => {
       await sleepMs(30);
       rank.call('throwUncaught', { message: 'no data' }).catch(() => undefined);
       expectEqual('exit code', (await rank.ended).code, 1);
-    });
+      expect(rank.output).toMatch(/throw new RangeError[^]*RangeError: no data\n {4}at /);
+    };
+    await checkLoss({ plane, size: 3, victim: 1, elements: 1000 }, throwUncaught, says);
   });
 
   test('a rank that aborts its world because of an error and closes it tells the others its message', async () => {

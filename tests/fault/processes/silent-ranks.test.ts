@@ -1,5 +1,6 @@
 /** A process that is there but says nothing: the deadline names it; one that only computes is waited for. */
 import { expectEqual, expectFailure, expectSuccess } from '../../conformance/expectations';
+import { count } from '../../helpers/counts';
 import { AT_ONCE_MS, closeAll, expectNamed, Jobs, NO_DEADLINE_MS, PLANES, type Rank } from './job';
 
 const jobs = new Jobs();
@@ -7,6 +8,8 @@ afterAll(() => jobs.close());
 
 const FOREVER = 1_000_000;
 const TIMEOUT_MS = 1500;
+/** Longer than anything in a connection or between two ranks waits without a deadline. */
+const BUSY_MS = count('fault: milliseconds that a rank computes without yielding', 2000, 4000);
 
 describe.each(PLANES)('over %s', (plane) => {
   test.each([0, 1])(
@@ -57,10 +60,12 @@ describe.each(PLANES)('over %s', (plane) => {
     60_000,
   );
 
-  test('a rank that computes for 3 s without yielding is not taken for dead, and its transfers are right', async () => {
+  test(`a rank that computes for ${BUSY_MS} ms without yielding is not taken for dead, and its transfers are right`, async () => {
     const ranks = await jobs.start(3, { dataPlane: plane, timeoutMs: NO_DEADLINE_MS });
     const wrong = await Promise.all(
-      ranks.map((rank, index) => rank.call('sumAfterComputing', { busyMs: index === 1 ? 3000 : 0, mib: 16 }, 60_000)),
+      ranks.map((rank, index) =>
+        rank.call('sumAfterComputing', { busyMs: index === 1 ? BUSY_MS : 0, mib: 16 }, 60_000),
+      ),
     );
     expect(wrong).toEqual([0, 0, 0]);
     await closeAll(ranks);

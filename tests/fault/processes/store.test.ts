@@ -3,7 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleepMs } from 'node:timers/promises';
-import { isFree } from '../../helpers/free-port';
+import type { Ending } from '../../conformance/program';
+import type { WireError } from '../../../src/core/error-wire';
+import { isListening } from '../../helpers/free-port';
 import { AT_ONCE_MS, closeAll, expectNamed, Jobs, PLANES, type Plane, type Rank } from './job';
 import { Generator } from '../../../src/core/generator';
 import { count } from '../../helpers/counts';
@@ -15,16 +17,23 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
+/** What a call failed with; undefined: it succeeded. */
+const errorOf = (end: Ending): WireError | undefined => (end.ok ? undefined : end.error);
+
 const KILLS = count('fault: kill -9 of a rank while the world forms', 6, 100);
 const TIMEOUT_MS = 2500;
 
 test('when the store dies before all ranks have come, those that wait are told at once that rank 0 is gone', async () => {
   const place = { ...(await jobs.place(3)), timeoutMs: 60_000 };
   const [host, waiting] = (await jobs.take(2)) as [Rank, Rank];
+  await waiting.call('open', { ...(await jobs.place(1)), rank: 0 }); // loads what else would load while the host dies
+  await closeAll([waiting]);
   host.call('join', { ...place, rank: 0 }).catch(() => undefined);
-  while (await isFree(place.masterPort)) await sleepMs(10);
+  while (!(await isListening(place.masterPort))) await sleepMs(10);
   const joining = waiting.call('join', { ...place, rank: 1 }, 60_000);
-  await sleepMs(500);
+  // Its session with the store has begun; who loses the store before that looks for it until the deadline.
+  while (!(await waiting.call('resources', undefined)).includes('TCPSocketWrap')) await sleepMs(20);
+  await sleepMs(1000);
   host.kill('SIGKILL');
   await host.ended;
   const start = performance.now();
@@ -48,6 +57,25 @@ test.each(PLANES)(
     await closeAll(survivors);
   },
 );
+
+test('who waits for a key is told at once that a rank is lost, and then that the store is', async () => {
+  const ranks = (await jobs.start(3, {})) as [Rank, Rank, Rank];
+  const [host, waiting, victim] = ranks;
+  const waits = [host, waiting].map((rank) => rank.call('awaitKey', { key: 'never' }));
+  await waiting.call('setKey', { key: 'there' }); // the wait of the same rank has come to the store before it
+  victim.kill('SIGKILL');
+  for (const end of await Promise.all(waits)) expectNamed('wait', errorOf(end), [2], { code: 'LOCKSTEP_PEER_LOST' });
+  expect(await waiting.call('awaitKey', { key: 'there' })).toMatchObject({ ok: true });
+  const later = await waiting.call('awaitKey', { key: 'never' });
+  expect(later).toMatchObject({ ok: false, error: { code: 'LOCKSTEP_CLOSED' } });
+  host.kill('SIGKILL');
+  await host.ended;
+  for (const end of [await waiting.call('setKey', { key: 'k' }), await waiting.call('awaitKey', { key: 'there' })]) {
+    expectNamed('store', errorOf(end), [0], { code: 'LOCKSTEP_PEER_LOST', says: [/store at 127\.0\.0\.1:\d+/] });
+  }
+  await closeAll([waiting]);
+  expect(await waiting.call('resources', undefined)).toEqual([]);
+});
 
 describe.each(Array.from({ length: KILLS }, (_unused, seed) => seed))(
   'kill -9 while the world forms, seed %i',

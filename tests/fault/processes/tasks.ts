@@ -46,6 +46,12 @@ export const tasks = {
   /** How a barrier ends. */
   next: (): Promise<Ending> => endingOf(currentWorld().group.backend.barrier()),
 
+  /** How a wait for a key of the world's store ends. */
+  awaitKey: ({ key }: { readonly key: string }): Promise<Ending> => endingOf(currentWorld().store.get(key)),
+
+  /** How setting a key of the world's store ends. */
+  setKey: ({ key }: { readonly key: string }): Promise<Ending> => endingOf(currentWorld().store.set(key, '')),
+
   /** Compute, then sum `mib` MiB over the ranks; the number of elements that are wrong. */
   async sumAfterComputing({ busyMs, mib }: { readonly busyMs: number; readonly mib: number }): Promise<number> {
     const { backend } = currentWorld().group;

@@ -73,4 +73,11 @@ describe('lockstep store', () => {
     expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
     expect(stderr).toMatch(/Set LOCKSTEP_JOB_TOKEN or/);
   });
+
+  test('refuses an address that is not this machine’s, with those that are', async () => {
+    const args = ['store', '--port=0', '--world-size=2', '--host=203.0.113.1'];
+    const { status, stdout, stderr } = await bench.run(args, { env: { LOCKSTEP_JOB_TOKEN: 'a token' } });
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
+    expect(stderr).toMatch(/'203\.0\.113\.1' is no address of this machine, which has .*127\.0\.0\.1.*0\.0\.0\.0/);
+  });
 });

@@ -1,10 +1,9 @@
-/** The command `lockstep`, built from src/ into a scratch folder, and scripts for it to run. */
-import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+/** The command `lockstep`, built from src/, and scripts for it to run. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join, resolve } from 'node:path';
-
-const root = resolve(__dirname, '../../..');
+import { dirname, join } from 'node:path';
+import { testBuild } from '../../helpers/test-build';
 
 export interface Ended {
   /** Exit code, or the signal that ended it. */
@@ -36,20 +35,13 @@ export class LauncherBench {
   /** Everything of this bench; removed by close(). */
   readonly folder: string = realpathSync(mkdtempSync(join(tmpdir(), 'lockstep-launcher-')));
   /** The built package. */
-  readonly dist: string = join(this.folder, 'package', 'dist');
+  readonly dist: string = join(testBuild(), 'src');
   /** Where scripts lie; no package can be resolved from here. */
   readonly scripts: string = join(this.folder, 'scripts');
   readonly #running = new Set<ChildProcess>();
 
   constructor() {
-    mkdirSync(this.dist, { recursive: true });
     mkdirSync(this.scripts);
-    const compiler = join(root, 'node_modules', '@typescript', 'native', 'bin', 'tsc');
-    // Types are checked by `npm run typecheck`.
-    const args = ['-p', 'tsconfig.build.json', '--noCheck', '--declaration', 'false', '--declarationMap', 'false'];
-    execFileSync(process.execPath, [compiler, ...args, '--outDir', this.dist], { cwd: root, stdio: 'pipe' });
-    writeFileSync(join(this.folder, 'package', 'package.json'), '{ "name": "lockstep", "type": "commonjs" }');
-    symlinkSync(join(root, 'node_modules'), join(this.folder, 'package', 'node_modules'), 'junction');
   }
 
   get cli(): string {

@@ -102,6 +102,13 @@ export function simulate(
         write(rank, step.region, result);
         return finish(rank, index);
       }
+      case 'finish':
+        write(
+          rank,
+          step.region,
+          regionOf(rank, step.region).map((value) => `=${value}`),
+        );
+        return finish(rank, index);
       case 'copy':
         write(rank, step.region, regionOf(rank, step.from));
         return finish(rank, index);

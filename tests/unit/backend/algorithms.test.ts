@@ -6,6 +6,7 @@ import { broadcastChain, broadcastTree } from '../../../src/backend/algorithms/b
 import { gatherSchedule, scatterSchedule } from '../../../src/backend/algorithms/gather-scatter';
 import { chunksOf, evenParts, partsOf } from '../../../src/backend/algorithms/partition';
 import { windowOf } from '../../../src/backend/algorithms/reduce-at-owners';
+import { allReduceDoubling } from '../../../src/backend/algorithms/recursive-doubling';
 import { reduceSchedule, reduceScatterSchedule } from '../../../src/backend/algorithms/reduce-scatter';
 import type { Place, Schedule } from '../../../src/backend/algorithms/schedule';
 import type { CollectiveCall } from '../../../src/backend/call';
@@ -25,11 +26,9 @@ const lengthsFor = (size: number): number[] => [
 const ranksOf = (size: number): number[] => Array.from({ length: size }, (_unused, rank) => rank);
 const elements = (name: string, length: number, start = 0): string[] =>
   Array.from({ length }, (_unused, i) => `${name}.${start + i}`);
+const elementsOfRanks = (size: number, i: number): string[] => ranksOf(size).map((rank) => `${rank}.${i}`);
 /** Element i of a reduction in rank order. */
-const reduced = (size: number, i: number): string =>
-  ranksOf(size)
-    .map((rank) => `${rank}.${i}`)
-    .join('+');
+const reduced = (size: number, i: number): string => elementsOfRanks(size, i).join('+');
 const apart = (input: string[], outputLength: number): RankMemory => ({
   input,
   output: new Array<string>(outputLength).fill('untouched'),
@@ -82,6 +81,31 @@ describe.each(SIZES)('on %i ranks, in every order of steps and deliveries,', (si
         ({ memories, numMessages }) => {
           for (const { output } of memories) expect(output).toEqual(ranksOf(length).map((i) => reduced(size, i)));
           expect(numMessages).toBe(size * (size - 1));
+        },
+      );
+    }
+  });
+
+  test('allReduce by doubling takes every rank in once, all in the same order, in few messages, and is finished once', () => {
+    const coreSize = 2 ** Math.floor(Math.log2(size));
+    for (const length of [0, 1, 5]) {
+      simulateAll(
+        size,
+        (place) => allReduceDoubling(place, length),
+        (rank) => {
+          const data = elements(String(rank), length);
+          return { input: data, output: data };
+        },
+        ({ memories, numMessages }) => {
+          for (const { output } of memories) {
+            expect(output).toEqual(memories[0]?.output); // the order of all additions, so the bits too
+            output.forEach((value, i) => {
+              expect(value[0]).toBe('=');
+              const terms = value.slice(1).split('+');
+              expect(terms.sort()).toEqual(elementsOfRanks(size, i).sort());
+            });
+          }
+          expect(numMessages).toBe(coreSize * Math.log2(coreSize) + 2 * (size - coreSize));
         },
       );
     }

@@ -3,7 +3,6 @@ import {
   describePointToPoint,
   findUnequalPair,
   isSameCollective,
-  mismatchMessage,
   type CollectiveCall,
 } from '../../../src/backend/call';
 
@@ -76,14 +75,4 @@ test('every call has a readable rendering', () => {
   expect(describePointToPoint({ op: 'recv', dtype: 'int8', count: 3, peer: 2, tag: 0 })).toBe(
     'recv(int8[3], from rank 2, tag 0)',
   );
-});
-
-test('a mismatch lists what each rank called, and where', () => {
-  const called = [{ description: 'barrier()', sourceLine: 'a.ts:1:2' }, undefined, { description: 'split([0])' }];
-  expect(mismatchMessage('world/0', 7, called).split('\n').slice(0, 4)).toEqual([
-    'the ranks of group world/0 disagree about collective 7:',
-    '  rank 0: barrier() at a.ts:1:2',
-    '  rank 1: not called yet',
-    '  rank 2: split([0])',
-  ]);
 });

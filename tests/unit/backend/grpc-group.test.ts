@@ -235,10 +235,11 @@ describe('ranks that leave', () => {
       const without = await Promise.all(backendsOf(ranks).map((backend) => backend.split([0, 2])));
       const waiting = [0, 2].map((rank) => failureOf((ranks[rank] as GrpcRank).backend.barrier()));
       const own = failureOf((ranks[1] as GrpcRank).backend.recv(floats(1), 0));
-      await ranks[1]?.backend.lose(new RangeError('the disk is full'));
+      ranks[1]?.backend.announceLoss(new RangeError('the disk is full'));
+      await ranks[1]?.backend.close();
       for (const error of await Promise.all(waiting)) {
         expect(error.code).toBe('LOCKSTEP_PEER_LOST');
-        expect(error.message).toBe('rank 1 of group world was lost: the disk is full');
+        expect(error.message).toBe('rank 1 of group world was lost: it threw RangeError: the disk is full');
         expect((error.cause as Error).name).toBe('RangeError');
       }
       expect((await own).code).toBe('LOCKSTEP_CLOSED');

@@ -20,6 +20,7 @@ import {
   pause,
   type Plane,
 } from '../../helpers/loopback-links';
+import { runnable } from '../../helpers/test-build';
 
 /** Bytes that no other frame has. */
 function pattern(length: number, seed: number): Uint8Array {
@@ -30,8 +31,8 @@ const children: ChildProcess[] = [];
 
 /** A mesh with rank 1 in another process. */
 async function meshWithProcess(plane: Plane, how: string): Promise<{ mesh: Mesh; child: ChildProcess }> {
-  const script = join(__dirname, '../../helpers/link-process.ts');
-  const child = spawn(process.execPath, ['--import', 'tsx', script, plane, how], {
+  const { options, files } = runnable(join(__dirname, '../../helpers/link-process.ts'));
+  const child = spawn(process.execPath, [...options, ...files, plane, how], {
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   });
   children.push(child);

@@ -213,7 +213,7 @@ describe('when a rank returns', () => {
   test('so is one that was refused, unheard', async () => {
     const [error] = await failures(1, (backend) => void backend.broadcast(floats(1), 9));
     expect(error?.message).toMatch(
-      /nobody awaited its broadcast, which was refused: broadcast on rank 0 of group world: src: expected a rank/,
+      /nobody awaited its broadcast, which was refused: broadcast on rank 0 of group world: src: expected a rank[^.]*[^.]\. Await every Work/,
     );
   });
 

@@ -187,7 +187,7 @@ describe('a rank that throws', () => {
         await group?.close();
       }
     });
-    expect(errors[1]?.message).toMatch(/^rank 0 of group world\/0 was lost: it threw Error: gone$/);
+    expect(errors[1]?.message).toMatch(/^rank 0 \(global rank 3\) of group world\/0 was lost: it threw Error: gone$/);
   });
 
   test('is the first failure, also where its own call in flight fails with it', async () => {

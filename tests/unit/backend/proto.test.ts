@@ -17,6 +17,7 @@ const clientMessages: readonly ClientMessage[] = [
   { request: { id: 2 ** 32 - 1, timeoutMs: 1e12, set: { key: 'ключ', value: Buffer.alloc(0) } } },
   { request: { id: 1, timeoutMs: 1, add: { key: 'n', amount: -(2 ** 53 - 1) } } },
   { request: { id: 1, timeoutMs: 1, compareAndSet: { key: 'k', expected: Buffer.alloc(0), desired: bytes } } },
+  { request: { id: 1, timeoutMs: 1, compareAndSet: { key: 'k', desired: bytes } } },
   { request: { id: 1, timeoutMs: 1, wait: { keys: [] } } },
   { request: { id: 1, timeoutMs: 1, delete: { key: 'k' } } },
   { request: { id: 1, timeoutMs: 1, numKeys: { prefix: '' } } },

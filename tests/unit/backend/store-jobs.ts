@@ -6,6 +6,8 @@ import type { StoreConnection } from '../../../src/backend/grpc/store-connection
 import { startStore, type StoreOptions, type StoreServer } from '../../../src/backend/grpc/store-server';
 import { Deadline } from '../../../src/core/deadline';
 import type { Logger } from '../../../src/core/logger';
+import type { Store } from '../../../src/process-group/store';
+import { WorldStore } from '../../../src/process-group/world-store';
 
 export const TOKEN = 'the token of this job';
 
@@ -44,14 +46,19 @@ export class StoreJob {
   }
 
   /** A store for one rank, and that rank's client. */
-  async client(more: Partial<StoreOptions> = {}, timeoutMs = 5000): Promise<StoreClient> {
+  async client(more: Partial<StoreOptions> = {}, timeoutMs = 5000): Promise<Store> {
     const server = await this.store(1, more);
-    return new StoreClient(await this.connect(server, { rank: 0, worldSize: 1 }), timeoutMs);
+    return storeOver(await this.connect(server, { rank: 0, worldSize: 1 }), 0, timeoutMs);
   }
 
   async close(): Promise<void> {
     for (const close of this.#closers.splice(0).reverse()) await close();
   }
+}
+
+/** The store as the program of a rank sees it. */
+export function storeOver(connection: StoreConnection, rank = 0, timeoutMs = 5000): Store {
+  return new WorldStore(new StoreClient(connection, { rank, generation: 0, timeoutMs }), rank);
 }
 
 export function addressOf(rank: number): PeerAddress {

@@ -23,7 +23,7 @@ function crossing(error: unknown): Error {
   return fromWire(JSON.parse(JSON.stringify(toWire(error))) as WireError);
 }
 
-const context = { rank: 1, group: 'world/2', op: 'reduceScatter', sequence: 0, ranks: [0, 3] };
+const context = { rank: 1, group: 'world/2', op: 'reduceScatter', sequence: 0, ranks: [0, 3], globalRanks: [1, 7] };
 
 describe('an error that crosses a process boundary', () => {
   test.each<LockstepError>([

@@ -60,6 +60,11 @@ test('the context says where it happened, and its cause is the cause of the erro
   expect(error.cause).toBe(cause);
 });
 
+test('without a group, ranks are those of the world', () => {
+  expect(new PeerLostError('gone', { ranks: [2] }).context.globalRanks).toEqual([2]);
+  expect(new PeerLostError('gone', { group: 'world/0', ranks: [2] }).context.globalRanks).toBeUndefined();
+});
+
 test('an error without a cause has no property that says so', () => {
   expect('cause' in new ClosedError('closed')).toBe(false);
   expect(new ClosedError('closed').context).toEqual({});

@@ -1,13 +1,11 @@
 import { spawnSync } from 'node:child_process';
-import { join } from 'node:path';
 import { kept } from '../../../src/core/kept-promise';
-
-const ROOT = join(__dirname, '..', '..', '..');
+import { testBuild } from '../../helpers/test-build';
 
 /** Run a program in a process of its own, where an unhandled rejection is fatal; returns what it printed. */
 function runProgram(code: string): { status: number | null; output: string } {
-  const { status, stdout, stderr } = spawnSync(process.execPath, ['--require', 'tsx/cjs', '--eval', code], {
-    cwd: ROOT,
+  const { status, stdout, stderr } = spawnSync(process.execPath, ['--eval', code], {
+    cwd: testBuild(),
     encoding: 'utf8',
     timeout: 15_000,
   });
@@ -16,8 +14,8 @@ function runProgram(code: string): { status: number | null; output: string } {
 
 test('a collective that is kept while its peer is lost does not end the process', () => {
   const { status, output } = runProgram(`
-    const { runWorld } = require('./src/testing/index.ts');
-    const { Tensor } = require('./src/index.ts');
+    const { runWorld } = require('./src/testing/index');
+    const { Tensor } = require('./src/index');
     const late = () => new Promise((resolve) => setTimeout(resolve, 20));
     const run = runWorld(2, async (world) => {
       if (world.rank === 1) return late().then(() => { throw new Error('boom'); });

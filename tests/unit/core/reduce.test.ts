@@ -3,7 +3,17 @@ import { holds } from '../../helpers/property';
 import { reducedElement, storedValue } from '../../helpers/reduction';
 import { bfloat16Value, float16Value } from '../../helpers/rounding';
 import { storeValues } from '../../helpers/fill';
-import { allocateBuffer, DTYPES, type DType, type HostBuffer, isFloatDType, viewBuffer } from '../../../src/core/dtype';
+import { CANONICAL_NAN, FLOAT_DTYPES, withBits } from '../../helpers/nan-bits';
+import {
+  allocateBuffer,
+  bytesOf,
+  copyBuffer,
+  DTYPES,
+  type DType,
+  type HostBuffer,
+  isFloatDType,
+  viewBuffer,
+} from '../../../src/core/dtype';
 import { InternalError } from '../../../src/core/errors';
 import { BFloat16Buffer, Float16Buffer } from '../../../src/core/half-buffer';
 import { isBitOp, ReduceOp } from '../../../src/core/reduce-op';
@@ -156,6 +166,44 @@ describe('known values', () => {
 
   test('the accumulator starts as the first element: the sum of negative zeros is negative', () => {
     expect(reduced('float32', 'Sum', [Float32Array.of(-0), Float32Array.of(-0)])).toEqual(Float32Array.of(-0));
+  });
+});
+
+describe('NaN', () => {
+  const nanOps = ['Sum', 'Product', 'Average', 'Min', 'Max'] as const;
+  const bitsAt = (buffer: HostBuffer, i: number): string =>
+    Buffer.from(bytesOf(viewBuffer(buffer, i, 1)))
+      .reverse()
+      .toString('hex');
+
+  test.each(FLOAT_DTYPES)(
+    '%s: the canonical NaN comes out, wherever in the buffer and on whichever rank it is',
+    (dtype) => {
+      const negative = withBits(dtype, BigInt(`0x${'f'.repeat(CANONICAL_NAN[dtype].length)}`));
+      for (const op of nanOps) {
+        for (const [length, positions] of [
+          [9, [0, 1, 2, 3, 4, 5, 6, 7, 8]],
+          [9001, [4095, 4096, 8191, 9000]],
+        ] as const) {
+          for (const size of length === 9 ? [2, 3, 4, 5, 6, 7] : [2, 4]) {
+            for (const at of positions) {
+              const inputs = Array.from({ length: size }, (_unused, rank) => irregular(dtype, length, rank));
+              const rank = at % size;
+              copyBuffer(inputs[rank] as HostBuffer, negative, at);
+              const result = reduced(dtype, op, inputs);
+              expect(bitsAt(result, at)).toBe(CANONICAL_NAN[dtype]);
+              expect(valuesIn(result).filter(Number.isNaN)).toHaveLength(1);
+            }
+          }
+        }
+      }
+    },
+  );
+
+  test.each(FLOAT_DTYPES)('%s: infinities of both signs side by side are left as they are', (dtype) => {
+    const inputs = [1, 2, 3].map(() => storeValues(dtype, [Infinity, -Infinity, 1]));
+    expect(valuesIn(reduced(dtype, 'Sum', inputs))).toEqual([Infinity, -Infinity, 3]);
+    expect(valuesIn(reduced(dtype, 'Average', inputs))).toEqual([Infinity, -Infinity, 1]);
   });
 });
 

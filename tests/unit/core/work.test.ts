@@ -5,6 +5,7 @@ import { inspect } from 'node:util';
 import type { Clock } from '../../../src/core/clock';
 import { CollectiveTimeoutError, InvalidArgumentError, PeerLostError } from '../../../src/core/errors';
 import { Work } from '../../../src/core/work';
+import { runnable } from '../../helpers/test-build';
 
 const info = { op: 'allReduce', sequence: 3, group: 'world', rank: 1 };
 
@@ -196,9 +197,9 @@ test('callbacks run in the context of the one who waits, not of the one who sett
 });
 
 test('a Work that fails and is never awaited raises no unhandledRejection; one that somebody chained on does', () => {
-  const script = join(__dirname, 'fixtures', 'unawaited-work.ts');
+  const { options, files } = runnable(join(__dirname, 'fixtures', 'unawaited-work.ts'));
   const run = (mode: string): unknown =>
-    JSON.parse(execFileSync(process.execPath, ['--require', 'tsx/cjs', script, mode], { encoding: 'utf8' }));
+    JSON.parse(execFileSync(process.execPath, [...options, ...files, mode], { encoding: 'utf8' }));
   expect(run('never-awaited')).toEqual([]);
   expect(run('chained')).toEqual(['rank 2 was lost']);
 });

@@ -3,11 +3,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
+import { DATA_PLANES } from '../../../src/backend/backend-init';
 import { InvalidArgumentError } from '../../../src/core/errors';
-import { readFlags } from '../../../src/launcher/flags';
+import { describeFlags, readFlags } from '../../../src/launcher/flags';
 import { tokenVariables } from '../../../src/launcher/job-token';
 import { readRunOptions, RUN, runFlags } from '../../../src/launcher/run-options';
 import { runStore, STORE, storeFlags } from '../../../src/launcher/store-command';
+import { readWorldSettings } from '../../../src/process-group/world-options';
 
 const environment = process.env;
 let folder: string;
@@ -33,7 +35,7 @@ describe('lockstep run refuses', () => {
     ['no rank', ['--nproc', '0', 'x.js'], {}, /--nproc: expected a whole number from 1 to 4096, got '0'/],
     ['a word', ['--max-restarts', 'many'], {}, /--max-restarts: expected a whole number from 0, got 'many'/],
     ['a port', ['--master-port', '70000'], {}, /--master-port: expected a whole number from 1 to 65535, got '70000'/],
-    ['a data plane', ['--data-plane', 'udp'], {}, /--data-plane: expected auto, grpc or socket, got 'udp'/],
+    ['a data plane', ['--data-plane', 'udp'], {}, /--data-plane: expected auto, grpc, socket or native, got 'udp'/],
     ['several', ['--nproc', '-1', '--timeout-ms', '1.5'], {}, /--nproc: .* got '-1'; --timeout-ms: .* got '1\.5'/],
     ['no node rank', ['--nnodes', '2'], {}, /--node-rank is missing: with --nnodes 2 .* 0 to 1/],
     [
@@ -56,6 +58,16 @@ describe('lockstep run refuses', () => {
     expect(read).toThrow(InvalidArgumentError);
     expect(read).toThrow(message);
     expect(read).not.toThrow(/\n/);
+  });
+
+  test('no data plane that World.init takes: of one that is not there the rank says why', () => {
+    for (const dataPlane of DATA_PLANES) {
+      const words = ['--data-plane', dataPlane, join(folder, 'x.js')];
+      expect(readRunOptions(readFlags(words, runFlags, RUN)).dataPlane).toBe(dataPlane);
+      const place = { rank: 0, worldSize: 1, dataPlane };
+      expect(readWorldSettings(place).dataPlane).toBe(dataPlane);
+    }
+    expect(describeFlags(runFlags)).toMatch(/--data-plane KIND +auto, grpc, socket or native \(default auto\)/);
   });
 
   test('several machines without a common token', () => {

@@ -1,5 +1,6 @@
 import { toWire } from '../../../src/core/error-wire';
 import { ClosedError, PeerLostError } from '../../../src/core/errors';
+import { GroupRanks } from '../../../src/core/group-ranks';
 import { failedEarlier, failureOf, lostRankError } from '../../../src/backend/grpc/group-failure';
 import { endedEarly, exitCodeOf, firstFailure, type RankExit } from '../../../src/launcher/rank-report';
 
@@ -46,9 +47,12 @@ test.each<[string, RankExit[], number | undefined]>([
   expect(firstFailure(exits)?.rank).toBe(rank);
 });
 
-const place = { rank: 0, group: 'world', op: 'allReduce' };
+const WORLD = { id: 'world', ranks: new GroupRanks([0, 1, 2]) };
+const place = { rank: 0, group: 'world', members: WORLD.ranks, op: 'allReduce' };
 const ended = new PeerLostError('rank 1 is lost: its process ended.', { ranks: [1] });
-const lostInWorld = lostRankError('world', 1, ended);
+const loss = { how: ended.message, cause: ended };
+const lostInWorld = lostRankError(WORLD, 1, loss);
+const lostInGroup = lostRankError({ id: 'world/0', ranks: new GroupRanks([1, 2]) }, 0, loss);
 
 test.each([
   ['a link', ended.message],
@@ -70,11 +74,8 @@ const done = exit(1, { code: 0 });
 test.each<[string, RankExit[], number | undefined]>([
   ['whom a thrown error names', [done, exit(0, threw(lostInWorld))], 1],
   ['whom a printed error names', [done, exit(0, { lastLines: [lostInWorld.message] })], 1],
-  [
-    'with its number in the job, not in a group',
-    [exit(0, { code: 0 }), done, exit(2, threw(lostRankError('world/0', 0, ended)))],
-    1,
-  ],
+  ['whom a printed error of a smaller group names', [done, exit(0, { lastLines: [lostInGroup.message] })], 1],
+  ['with its number in the job, not in a group', [exit(0, { code: 0 }), done, exit(2, threw(lostInGroup))], 1],
   ['nobody, if another rank failed by itself', [done, exit(0, threw(lostInWorld)), exit(2)], undefined],
   ['nobody, if it was not lost', [done, exit(0, threw(lost))], undefined],
   ['nobody, if it was stopped', [exit(1, { code: 0, wasStopped: true }), exit(0, threw(lostInWorld))], undefined],

@@ -96,7 +96,7 @@ describe('newGroup', () => {
       expect(error.message).toMatch(/src: expected a rank of this group, 0 to 1, got 2/);
       const named = await rejectionOf(group.broadcastObject('x', 3));
       expect(named.message).toBe(
-        `broadcastObject on rank ${group.rank} of group world/0: src is 3, expected a rank of the group, 0 to 1 (not a rank of the world).`,
+        `broadcastObject on rank ${group.rank} (global rank ${group.ranks[group.rank]}) of group world/0: src is 3, expected a rank of the group, 0 to 1 (not a rank of the world).`,
       );
       if (group.rank === 0) await group.send(Tensor.from([41]), 1);
       else {

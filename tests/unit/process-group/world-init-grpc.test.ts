@@ -10,6 +10,7 @@ import { World } from '../../../src/process-group/world';
 import type { WorldOptions } from '../../../src/process-group/world-options';
 import { Tensor } from '../../../src/tensor/tensor';
 import { freePort } from '../../helpers/free-port';
+import { runnable } from '../../helpers/test-build';
 import { rejectionOf } from './worlds';
 
 const TOKEN = 'the secret of this job';
@@ -19,6 +20,7 @@ const LOCKSTEP_VARIABLES = [
   'LOCKSTEP_JOB_TOKEN_FILE',
   'LOCKSTEP_GENERATION',
   'LOCKSTEP_STORE',
+  'LOCKSTEP_CALL_SITES',
 ];
 const before = { ...process.env };
 const worlds: World[] = [];
@@ -103,6 +105,40 @@ describe('a store of its own', () => {
   });
 });
 
+describe('the lines of the program', () => {
+  const LINE = String.raw`at tests/unit/process-group/world-init-grpc\.test\.ts:\d+:\d+`;
+
+  test.each<[string, () => void, WorldOptions]>([
+    ['the option', () => undefined, { callSites: true }],
+    ['the variable', () => (process.env['LOCKSTEP_CALL_SITES'] = '1'), {}],
+  ])('stand in the errors of mismatches, for each rank, where %s asks for them', async (_what, prepare, options) => {
+    prepare();
+    const [zero, one] = (await initAll(2, options)) as [World, World];
+    const other = rejectionOf(one.group.allReduce(Tensor.from([1])));
+    const { message } = await rejectionOf(zero.barrier());
+    expect((await other).message).toBe(message);
+    expect(message).toMatch(new RegExp(`rank 0: barrier\\(\\) ${LINE}\n {2}rank 1: allReduce\\(.*\\) ${LINE}\n`));
+  });
+
+  test('and of timeouts, for the call that waits and those that the others are in', async () => {
+    const [zero, one] = (await initAll(2, { callSites: true })) as [World, World];
+    const other = rejectionOf(one.group.recv(Tensor.from([1]), 0));
+    const { message } = await rejectionOf(zero.barrier({ timeoutMs: 100 }));
+    expect(message).toMatch(
+      new RegExp(`^barrier.*group world, ${LINE}, on rank 0.*Rank 1 waits in recv\\(.*, ${LINE}\\.`),
+    );
+    expect((await other).message).toBe(`${message}`);
+  });
+
+  test('are not looked for otherwise', async () => {
+    const [zero, one] = (await initAll(2)) as [World, World];
+    const other = rejectionOf(one.group.allReduce(Tensor.from([1])));
+    const { message } = await rejectionOf(zero.barrier());
+    expect(message).toMatch(/rank 0: barrier\(\)\n/);
+    await other;
+  });
+});
+
 describe('the token', () => {
   test('is read from a file, without the line break that an editor leaves', async () => {
     const path = join(folder, 'token');
@@ -159,6 +195,12 @@ describe('the token', () => {
       {},
       /LOCKSTEP_STORE is 'yes', expected rank0 or external/,
     ],
+    [
+      'call sites that are neither on nor off',
+      () => (process.env['LOCKSTEP_CALL_SITES'] = 'yes'),
+      {},
+      /LOCKSTEP_CALL_SITES is 'yes', expected 0 or 1/,
+    ],
     ['an unknown data plane', () => undefined, { dataPlane: 'tcp' as never }, /options\.dataPlane/],
   ];
   test.each(wrong)('and its companions are checked: %s', async (_what, prepare, options, message) => {
@@ -171,7 +213,8 @@ describe('the token', () => {
 
 describe('a world that cannot be made', () => {
   test('leaves nothing open: the port is free at once', async () => {
-    const error = await rejectionOf(init(0, 2, { timeoutMs: 150 }));
+    // Enough for rank 0 to reach its own store on a busy machine; else it says that nobody serves one.
+    const error = await rejectionOf(init(0, 2, { timeoutMs: 1000 }));
     expect(error).toMatchObject({ name: 'CollectiveTimeoutError', context: { ranks: [1] } });
     expect(error.message).toMatch(/rank 1 of 2 did not join within the \d+ ms/);
     expect(await sumOfRanks(await initAll(2))).toEqual([3, 3]);
@@ -189,7 +232,7 @@ describe('a world that cannot be made', () => {
     const all = await initAll(2);
     const error = await rejectionOf(init(0, 2));
     expect(error).toMatchObject({ name: 'BackendUnavailableError' });
-    expect(error.message).toMatch(new RegExp(`cannot listen at 127.0.0.1:${masterPort}`));
+    expect(error.message).toMatch(new RegExp(`cannot listen at 127.0.0.1:${masterPort}.*another rank 0`));
     expect(await sumOfRanks(all)).toEqual([3, 3]);
   });
 
@@ -201,10 +244,10 @@ describe('a world that cannot be made', () => {
 });
 
 test('processes of their own meet, reduce, and end by themselves', async () => {
-  const program = join(__dirname, 'world-init-rank.ts');
+  const { options, files } = runnable(join(__dirname, 'world-init-rank.ts'));
   const runs = [0, 1].map((rank) => {
     const place = { RANK: `${rank}`, WORLD_SIZE: '2', MASTER_ADDR: 'localhost', MASTER_PORT: `${masterPort}` };
-    const child = spawn(process.execPath, ['--require', require.resolve('tsx/cjs'), program], {
+    const child = spawn(process.execPath, [...options, ...files], {
       env: { ...process.env, ...place, LOCKSTEP_JOB_TOKEN: TOKEN },
     });
     const output: Buffer[] = [];

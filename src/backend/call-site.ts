@@ -4,8 +4,8 @@ import { dirname, isAbsolute, join, relative, sep } from 'node:path';
 /** Frames that are looked through for one outside Lockstep: a hook of DDP calls a collective a dozen frames deep. */
 const MAX_FRAMES = 20;
 
-/** This file's folder is backend/mock below dist/ (or src/ in a checkout) of the package. */
-const PACKAGE_ROOT = dirname(dirname(dirname(__dirname)));
+/** This file's folder is backend below dist/ (or src/ in a checkout) of the package. */
+const PACKAGE_ROOT = dirname(dirname(__dirname));
 
 /** Our own frames lie in dist/, or in src/ where source maps are on: ts-jest, Vitest and tsx turn them on. */
 const LIBRARY_ROOTS = ['dist', 'src'].map((folder) => join(PACKAGE_ROOT, folder) + sep);

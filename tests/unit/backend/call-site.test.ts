@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { CallSite } from '../../../src/backend/mock/source-line';
+import { CallSite } from '../../../src/backend/call-site';
 
 const ROOT = join(__dirname, '..', '..', '..');
 

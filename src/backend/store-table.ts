@@ -1,5 +1,6 @@
 /** The store's keys and values, in memory, and who waits for them. Knows nothing of connections. */
-import { InvalidArgumentError } from '../../core/errors';
+import { InvalidArgumentError } from '../core/errors';
+import type { CompareAndSetResult } from './backend-store';
 
 /** What a store may hold; a misbehaving rank must not take the machine's memory. */
 export interface StoreLimits {
@@ -19,22 +20,21 @@ export const DEFAULT_STORE_LIMITS: StoreLimits = {
   totalBytes: 64 * MIB,
 };
 
-/** What compareAndSet did. */
-export interface Compared {
-  readonly isSet: boolean;
-  /** What the key holds now; undefined where it holds nothing. */
-  readonly value: Uint8Array | undefined;
-}
+/** Keys of one `wait`; far below what would make a request too long. */
+export const MAX_AWAITED_KEYS = 1000;
 
 /** Each method throws InvalidArgumentError for its caller's mistake, and changes nothing then. */
 export class StoreTable {
   readonly #limits: StoreLimits;
+  readonly #nameOf: (key: string) => string;
   readonly #values = new Map<string, Uint8Array>();
   readonly #waiting = new Map<string, Set<() => void>>();
   #bytes = 0;
 
-  constructor(limits: StoreLimits = DEFAULT_STORE_LIMITS) {
+  /** @param nameOf the key as its user knows it, for messages */
+  constructor(limits: StoreLimits = DEFAULT_STORE_LIMITS, nameOf: (key: string) => string = (key) => key) {
     this.#limits = limits;
+    this.#nameOf = nameOf;
   }
 
   get(key: string): Uint8Array | undefined {
@@ -53,18 +53,20 @@ export class StoreTable {
   /** The sum, which the key holds as decimal text from now on. A key without a value counts as 0. */
   add(key: string, amount: number): number {
     const before = this.#values.get(key);
-    const sum = (before === undefined ? 0 : parseNumber(key, before)) + amount;
+    const sum = (before === undefined ? 0 : parseNumber(this.#quote(key), before)) + amount;
     if (!Number.isSafeInteger(sum)) {
-      throw new InvalidArgumentError(`store: add(${quote(key)}, ${amount}) leaves the range of exact whole numbers.`);
+      throw new InvalidArgumentError(
+        `${this.#quote(key)} would leave the range of exact whole numbers by the amount ${amount}.`,
+      );
     }
     this.set(key, Buffer.from(String(sum)));
     return sum;
   }
 
-  /** An empty `expected` also matches a key without a value. */
-  compareAndSet(key: string, expected: Uint8Array, desired: Uint8Array): Compared {
+  /** @param expected undefined: the key has no value */
+  compareAndSet(key: string, expected: Uint8Array | undefined, desired: Uint8Array): CompareAndSetResult {
     const before = this.#values.get(key);
-    if (Buffer.compare(before ?? Buffer.alloc(0), expected) !== 0) return { isSet: false, value: before };
+    if (!isSame(before, expected)) return { isSet: false, value: before };
     this.set(key, desired);
     return { isSet: true, value: desired };
   }
@@ -85,6 +87,14 @@ export class StoreTable {
 
   missing(keys: readonly string[]): string[] {
     return keys.filter((key) => !this.#values.has(key));
+  }
+
+  /** The keys among these that have no value, for a message. */
+  describeMissing(keys: readonly string[]): string {
+    const missing = this.missing(keys);
+    const named = missing.slice(0, MAX_NAMED_KEYS).map((key) => this.#quote(key));
+    const numMore = missing.length - named.length;
+    return numMore > 0 ? `${named.join(', ')} and ${numMore} more` : named.join(', ');
   }
 
   /** Call `tell` once, when all keys have values: now, or inside the `set` that gives the last one. Returns: give up. */
@@ -117,44 +127,68 @@ export class StoreTable {
     return value === undefined ? 0 : entryBytes(key, value);
   }
 
+  #quote(key: string): string {
+    return quote(this.#nameOf(key));
+  }
+
   #checkKey(key: string): void {
-    const bytes = Buffer.byteLength(key);
-    if (bytes <= this.#limits.keyBytes) return;
-    throw new InvalidArgumentError(`store: a key of ${bytes} bytes; at most ${this.#limits.keyBytes} are allowed.`);
+    checkKeySize(key, this.#limits);
   }
 
   #checkRoom(key: string, value: Uint8Array): void {
     this.#checkKey(key);
-    const { valueBytes, keys, totalBytes } = this.#limits;
-    if (value.byteLength > valueBytes) {
-      throw new InvalidArgumentError(
-        `store: the value for ${quote(key)} has ${value.byteLength} bytes; at most ${valueBytes} are allowed. Send large data by a collective.`,
-      );
-    }
+    checkValueSize(this.#quote(key), value, this.#limits);
+    const { keys, totalBytes } = this.#limits;
     if (!this.#values.has(key) && this.#values.size >= keys) {
       throw new InvalidArgumentError(
-        `store: it holds ${keys} keys, the most allowed. Delete what is no longer needed.`,
+        `the store holds ${keys} keys, the most allowed. Delete what is no longer needed.`,
       );
     }
     const bytes = this.#bytes + entryBytes(key, value) - this.#entryBytes(key);
     if (bytes > totalBytes) {
       throw new InvalidArgumentError(
-        `store: with the value for ${quote(key)} it would hold ${bytes} bytes; at most ${totalBytes} are allowed. Delete what is no longer needed.`,
+        `with the value for ${this.#quote(key)} the store would hold ${bytes} bytes; at most ${totalBytes} are allowed. Delete what is no longer needed.`,
       );
     }
   }
 }
 
+/** @throws InvalidArgumentError if the key is too long */
+export function checkKeySize(key: string, { keyBytes }: StoreLimits = DEFAULT_STORE_LIMITS): void {
+  const bytes = Buffer.byteLength(key);
+  if (bytes <= keyBytes) return;
+  throw new InvalidArgumentError(`a key of ${bytes} bytes; at most ${keyBytes} are allowed.`);
+}
+
+/** @throws InvalidArgumentError if the value is too long; `quotedKey` is for the message */
+export function checkValueSize(
+  quotedKey: string,
+  value: Uint8Array,
+  { valueBytes }: StoreLimits = DEFAULT_STORE_LIMITS,
+): void {
+  if (value.byteLength <= valueBytes) return;
+  throw new InvalidArgumentError(
+    `the value for ${quotedKey} has ${value.byteLength} bytes; at most ${valueBytes} are allowed. Send large data by a collective.`,
+  );
+}
+
+/** More keys than this are only counted in a message. */
+const MAX_NAMED_KEYS = 8;
+
 function entryBytes(key: string, value: Uint8Array): number {
   return Buffer.byteLength(key) + value.byteLength;
 }
 
-function parseNumber(key: string, value: Uint8Array): number {
+function isSame(a: Uint8Array | undefined, b: Uint8Array | undefined): boolean {
+  return a === undefined || b === undefined ? a === b : Buffer.compare(a, b) === 0;
+}
+
+function parseNumber(quotedKey: string, value: Uint8Array): number {
   const text = Buffer.from(value).toString();
   const number = /^-?\d{1,16}$/.test(text) ? Number(text) : NaN;
   if (Number.isSafeInteger(number)) return number;
   throw new InvalidArgumentError(
-    `store: add: ${quote(key)} holds ${quote(text)}, which is not a whole number. Only keys that add() or a decimal text made can be added to.`,
+    `${quotedKey} holds ${quote(text)}, which is not a whole number. Only keys that add() or a decimal text made can be added to.`,
   );
 }
 
