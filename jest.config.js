@@ -11,5 +11,6 @@ module.exports = {
   },
   globalSetup: '<rootDir>/tests/helpers/test-build-folder.ts',
   maxWorkers: 2,
-  testTimeout: 20_000,
+  // For hangs. A test of the long run repeats its property some ten times as often.
+  testTimeout: process.env.LOCKSTEP_TEST_LONG === '1' ? 180_000 : 20_000,
 };

@@ -23,6 +23,17 @@ export const DEFAULT_STORE_LIMITS: StoreLimits = {
 /** Keys of one `wait`; far below what would make a request too long. */
 export const MAX_AWAITED_KEYS = 1000;
 
+/** Calls of one rank that may wait for keys at a time; those for keys that are there, and all other calls, go on. */
+export const MAX_WAITS_PER_RANK = 1024;
+
+/** Why no other call of a rank may wait, where so many wait already; undefined: one may. */
+export function waitRefusal(numWaits: number): Error | undefined {
+  if (numWaits < MAX_WAITS_PER_RANK) return undefined;
+  return new InvalidArgumentError(
+    `${numWaits} calls of this rank wait in the store already, the most allowed. Await several keys in one call of wait(), which takes ${MAX_AWAITED_KEYS}.`,
+  );
+}
+
 /** Each method throws InvalidArgumentError for its caller's mistake, and changes nothing then. */
 export class StoreTable {
   readonly #limits: StoreLimits;
@@ -31,7 +42,7 @@ export class StoreTable {
   readonly #waiting = new Map<string, Set<() => void>>();
   #bytes = 0;
 
-  /** @param nameOf the key as its user knows it, for messages */
+  /** @param nameOf the key as its user knows it: for messages, and what counts towards the limits */
   constructor(limits: StoreLimits = DEFAULT_STORE_LIMITS, nameOf: (key: string) => string = (key) => key) {
     this.#limits = limits;
     this.#nameOf = nameOf;
@@ -43,7 +54,7 @@ export class StoreTable {
 
   set(key: string, value: Uint8Array): void {
     this.#checkRoom(key, value);
-    this.#bytes += entryBytes(key, value) - this.#entryBytes(key);
+    this.#bytes += this.#bytesWith(key, value) - this.#entryBytes(key);
     this.#values.set(key, value);
     const waiting = this.#waiting.get(key);
     this.#waiting.delete(key);
@@ -124,7 +135,11 @@ export class StoreTable {
 
   #entryBytes(key: string): number {
     const value = this.#values.get(key);
-    return value === undefined ? 0 : entryBytes(key, value);
+    return value === undefined ? 0 : this.#bytesWith(key, value);
+  }
+
+  #bytesWith(key: string, value: Uint8Array): number {
+    return Buffer.byteLength(this.#nameOf(key)) + value.byteLength;
   }
 
   #quote(key: string): string {
@@ -132,7 +147,7 @@ export class StoreTable {
   }
 
   #checkKey(key: string): void {
-    checkKeySize(key, this.#limits);
+    checkKeySize(this.#nameOf(key), this.#limits);
   }
 
   #checkRoom(key: string, value: Uint8Array): void {
@@ -144,7 +159,7 @@ export class StoreTable {
         `the store holds ${keys} keys, the most allowed. Delete what is no longer needed.`,
       );
     }
-    const bytes = this.#bytes + entryBytes(key, value) - this.#entryBytes(key);
+    const bytes = this.#bytes + this.#bytesWith(key, value) - this.#entryBytes(key);
     if (bytes > totalBytes) {
       throw new InvalidArgumentError(
         `with the value for ${this.#quote(key)} the store would hold ${bytes} bytes; at most ${totalBytes} are allowed. Delete what is no longer needed.`,
@@ -174,10 +189,6 @@ export function checkValueSize(
 
 /** More keys than this are only counted in a message. */
 const MAX_NAMED_KEYS = 8;
-
-function entryBytes(key: string, value: Uint8Array): number {
-  return Buffer.byteLength(key) + value.byteLength;
-}
 
 function isSame(a: Uint8Array | undefined, b: Uint8Array | undefined): boolean {
   return a === undefined || b === undefined ? a === b : Buffer.compare(a, b) === 0;

@@ -17,7 +17,7 @@ export interface WorkInfo {
 
 /** Told what happens to a Work; backends use it to know which ranks wait. */
 export interface WorkObserver {
-  /** The first time that somebody waits for it (then, await, wait). */
+  /** The first time that somebody waits for it (then, await, wait), settled or not. */
   onAwait(work: Work): void;
 }
 
@@ -158,7 +158,8 @@ export class Work implements Promise<void> {
         this.#reject = reject;
       }
     });
-    if (settlement.state === 'pending') this.#observer?.onAwait(this);
+    this.#observer?.onAwait(this);
+    this.#observer = undefined;
     return this.#promise;
   }
 
@@ -171,7 +172,6 @@ export class Work implements Promise<void> {
     else this.#resolve?.();
     this.#resolve = undefined;
     this.#reject = undefined;
-    this.#observer = undefined;
   }
 
   [inspect.custom](): string {

@@ -9,12 +9,12 @@ import { dirname } from 'node:path';
  */
 export function makeFolder(folder: string): void {
   const missing: string[] = [];
-  for (let path = folder; !isFolder(path); path = dirname(path)) missing.push(path);
+  for (let path = folder; !exists(path); path = dirname(path)) missing.push(path);
   for (const path of missing.reverse()) makeOne(path);
 }
 
-/** A file in the way counts as one, so that the folder below it fails. */
-function isFolder(path: string): boolean {
+/** A file in the way too: the folder below it fails then. */
+function exists(path: string): boolean {
   return path === dirname(path) || statSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 

@@ -18,7 +18,8 @@ export type StoreValue = string | Uint8Array;
  * caller's own. Rank 0 serves it (or `lockstep store`), in memory and for this start of the job alone: when rank 0 closes
  * its world the store is gone for all, so let the ranks meet in a barrier before they close.
  *
- * Limits: keys of 1 KiB (UTF-8, prefixes included) and values of 1 MiB; 100,000 keys and 64 MiB of them in all.
+ * Limits: keys of 1 KiB (UTF-8, prefixes included) and values of 1 MiB; 100,000 keys and 64 MiB of them in all; of
+ * each rank 1024 calls that wait at a time.
  *
  * Errors of every method, of which none ends the store or a group:
  * @throws InvalidArgumentError for a mistake of this call: a key or value that is too long or of another type, a store

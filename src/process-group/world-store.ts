@@ -72,10 +72,14 @@ export class WorldStore implements Store {
   }
 
   prefix(name: string): Store {
-    if (typeof name === 'string' && name !== '') {
-      return new WorldStore(this.#backend, this.#rank, `${this.#prefix}${name}/`);
+    try {
+      if (typeof name !== 'string' || name === '') {
+        throw new InvalidArgumentError(`expected a name, got ${describe(name)}.`);
+      }
+      return new WorldStore(this.#backend, this.#rank, this.#full(`${name}/`));
+    } catch (thrown) {
+      throw this.#placed('store.prefix', thrown);
     }
-    throw new InvalidArgumentError(`store.prefix on rank ${this.#rank}: expected a name, got ${describe(name)}.`);
   }
 
   async #call<R>(
@@ -94,7 +98,7 @@ export class WorldStore implements Store {
 
   /** The same error, saying which call of which rank it was; those that are about more than the call say so themselves. */
   #placed(op: string, thrown: unknown): unknown {
-    if (!isLockstepError(thrown)) return thrown;
+    if (!isLockstepError(thrown) || thrown.context.group !== undefined) return thrown;
     const PlacedError = placedErrors[thrown.code as keyof typeof placedErrors] as ErrorClass | undefined;
     if (PlacedError === undefined) return thrown;
     const context = { ...thrown.context, op, rank: this.#rank };
@@ -109,6 +113,10 @@ export class WorldStore implements Store {
 
   #key(key: string): string {
     if (typeof key !== 'string') throw new InvalidArgumentError(`expected a key, got ${describe(key)}.`);
+    return this.#full(key);
+  }
+
+  #full(key: string): string {
     const fullKey = this.#prefix + key;
     // As UTF-8 it would be the same as other keys.
     if (/\p{Surrogate}/u.test(fullKey)) {

@@ -1,5 +1,6 @@
 /** The world of a rank process: opened, used and closed by tasks. */
 import { World } from '../../src/process-group/world';
+import type { WorldOptions } from '../../src/process-group/world-options';
 
 /** Everything that a rank process is told about its job. */
 export interface JobPlace {
@@ -13,6 +14,7 @@ export interface JobPlace {
   readonly token?: string | undefined;
   readonly generation?: number | undefined;
   readonly deterministic?: boolean | undefined;
+  readonly tls?: WorldOptions['tls'];
 }
 
 let current: World | undefined;

@@ -3,13 +3,15 @@
  * start. Made once a run of Jest, by the first test that asks, in the folder that test-build-folder.ts makes and removes.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
 
 export const FOLDER_VARIABLE = 'LOCKSTEP_TEST_BUILD';
 
 const root = resolve(__dirname, '../..');
-/** For a builder that died. */
+/** For a compiler that hangs. */
+const BUILD_LIMIT_MS = 55_000;
+/** For a builder that died; longer, so that else all learn why. */
 const LIMIT_MS = 60_000;
 
 /** The folder that stands for the root of the checkout: `src/`, `tests/` and `node_modules/` are in it. */
@@ -23,14 +25,16 @@ export function testBuild(): string {
       build(join(folder, 'building'));
       renameSync(join(folder, 'building'), built);
     } catch (error) {
-      writeFileSync(failed, String(error));
+      writeFileSync(join(folder, 'why'), describe(error));
+      renameSync(join(folder, 'why'), failed); // whole, or not there
       throw error;
     }
     return built;
   }
   const deadline = performance.now() + LIMIT_MS;
   while (!existsSync(built)) {
-    if (existsSync(failed) || performance.now() > deadline) throw new Error(`no build came to be in ${folder}`);
+    if (existsSync(failed)) throw new Error(`the build in ${folder} failed: ${readFileSync(failed, 'utf8')}`);
+    if (performance.now() > deadline) throw new Error(`no build came to be in ${folder} within ${LIMIT_MS} ms`);
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
   }
   return built;
@@ -54,10 +58,16 @@ function isFirst(lock: string): boolean {
   }
 }
 
+/** The compiler writes its errors on its standard output. */
+function describe(error: unknown): string {
+  const { stdout } = error as { readonly stdout?: Buffer };
+  return [String(error), stdout?.toString() ?? ''].join('\n');
+}
+
 function build(target: string): void {
   const compiler = join(root, 'node_modules', '@typescript', 'native', 'bin', 'tsc');
   // Types are checked by `npm run typecheck`.
   const args = ['-p', root, '--noEmit', 'false', '--noCheck', '--outDir', target];
-  execFileSync(process.execPath, [compiler, ...args], { cwd: root, stdio: 'pipe' });
+  execFileSync(process.execPath, [compiler, ...args], { cwd: root, stdio: 'pipe', timeout: BUILD_LIMIT_MS });
   symlinkSync(join(root, 'node_modules'), join(target, 'node_modules'), 'junction');
 }

@@ -84,6 +84,13 @@ export class Outbox {
     this.#pump();
   }
 
+  /** Hand all urgent frames to the link now, however many are on their way. */
+  flushUrgent(): void {
+    for (let queued = this.#urgent.peek(); queued !== undefined; queued = this.#urgent.peek()) {
+      if (this.#sendFrame(queued)) this.#urgent.shift();
+    }
+  }
+
   /** The link is gone; nothing is sent any more. */
   breakOff(): void {
     this.#isBroken = true;

@@ -13,7 +13,7 @@ export const HEADER_BYTES = 48;
 /** The most payload of one frame; nothing on the way ever holds more than one of them per link. */
 export const CHUNK_BYTES = 512 * 1024;
 /** Changes when frames or handshakes change; ranks with another version are refused. */
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 
 export const FrameKind = {
   /** A piece of a message. */

@@ -197,10 +197,11 @@ export class GrpcBackend implements Backend {
   }
 
   async close(): Promise<void> {
-    this.store?.close();
+    const answered = this.store?.close();
     this.#closeGroups();
     if (!this.#isRoot) return;
     this.#forgetLastWords();
+    await answered;
     await this.#world.close();
   }
 

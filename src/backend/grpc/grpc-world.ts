@@ -171,7 +171,10 @@ export class GrpcWorld implements LinkListener {
   announceLoss(group: GrpcGroup, error: Error): void {
     if (this.#isClosed) return; // it has said goodbye
     const message = encodeControl({ type: 'lost', error: toWire(error) });
-    for (const peerRank of group.members) this.postControl(peerRank, group.words, message);
+    for (const peerRank of group.members) {
+      this.postControl(peerRank, group.words, message);
+      this.#outboxes[peerRank]?.flushUrgent();
+    }
   }
 
   async #flush(): Promise<void> {

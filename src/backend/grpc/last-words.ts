@@ -4,8 +4,9 @@
  * [Note: last words] Between such an error and the end of the process no turn of the event loop comes, and none may be
  * added: the program's exit code, output and moment are its own. So only what a call writes before it returns can be
  * said. A node:net socket without a backlog hands a small frame to the kernel at once, and the kernel delivers it also
- * when the process is gone; so the socket plane carries last words, over TLS too. HTTP/2 writes in a later turn, so the
- * grpc plane does not, and peers there learn no more than that the connection has closed.
+ * when the process is gone; so the socket plane carries last words. A TLS socket encrypts and writes at once too, but only
+ * the first write of a turn: what follows a collective that was started in the same turn is lost. HTTP/2 writes in a later
+ * turn, so the grpc plane carries none. Where nothing is heard, peers learn no more than that the connection has closed.
  */
 import { asError } from '../../core/errors';
 import { stderrLogger } from '../../core/logger';

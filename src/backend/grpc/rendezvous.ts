@@ -40,7 +40,7 @@ export async function connectStore(
   );
   for (;;) {
     const reasons: string[] = [];
-    const addresses = await resolveHost(host, lookup).catch((thrown: unknown) => {
+    const addresses = await resolveHost(host, lookup, deadline).catch((thrown: unknown) => {
       reasons.push(asError(thrown).message);
       return [];
     });

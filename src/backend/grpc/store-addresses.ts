@@ -37,7 +37,7 @@ export async function storeAddresses(place: StorePlace): Promise<readonly string
   const isEverything = EVERY_ADDRESS.includes(stripBrackets(host));
   const addresses = isEverything ? EVERY_ADDRESS : await resolve(place);
   if (addresses.every(isLoopback)) return addresses;
-  const local = isEverything ? addresses : addresses.filter(isOwn);
+  const local = isEverything ? addresses : addresses.filter((address) => isLoopback(address) || isOwn(address));
   if (local.length === 0 && !mayForward) throw notHere(host);
   if (!isProtected) {
     throw new InvalidArgumentError(
@@ -58,7 +58,7 @@ async function resolve({ host, lookup = lookupAll, deadline, logger }: StorePlac
   const retries = deadline && new Retries(deadline, waits);
   for (;;) {
     try {
-      return await resolveHost(host, lookup);
+      return await resolveHost(host, lookup, deadline);
     } catch (thrown) {
       const { message } = asError(thrown);
       if (await retries?.again(message)) continue;

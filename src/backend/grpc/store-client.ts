@@ -1,11 +1,11 @@
 /** The job's key-value store, as a rank uses it. */
 import { invariant } from '../../core/invariant';
 import { isLockstepError } from '../../core/errors';
+import { systemClock } from '../../core/clock';
 import { endedWaitError, storeClosedError, type BackendStore, type CompareAndSetResult } from '../backend-store';
-import { quote } from '../store-table';
 import type { StoreConnection } from './store-connection';
 import type { Operation, Result } from './proto';
-import { nameOfKey, userPrefix } from './user-keys';
+import { userPrefix } from './user-keys';
 
 /** Which rank of which start of the job asks, and how long a call may take where it does not say. */
 export interface StoreClientOptions {
@@ -14,8 +14,16 @@ export interface StoreClientOptions {
   readonly timeoutMs: number;
 }
 
-/** As good as none, for a look at what is there; the store answers such a request when it comes, or right after. */
-const LOOK_MS = 1;
+/**
+ * [Note: a look] A `get` or `wait` with this for its time does not wait: the store answers at once, with a timeout whose
+ * message is the names of the keys that are missing.
+ */
+const LOOK_MS = 0;
+/** How long close() waits for answers that are under way. */
+const CLOSE_MS = 1000;
+
+/** Calls that are going on: what rejects each, and its op. */
+type Calls = Map<(error: Error) => void, string>;
 
 /**
  * Every wait has a deadline, and a session that is lost is not made again: what the store held is lost with it.
@@ -25,11 +33,14 @@ const LOOK_MS = 1;
 export class StoreClient implements BackendStore {
   readonly #connection: StoreConnection;
   readonly #options: StoreClientOptions;
-  /** Each rejects a wait that is going on. */
-  readonly #waits = new Map<(error: Error) => void, string>();
+  /** Calls that wait until keys have values. */
+  readonly #waits: Calls = new Map();
+  /** All other calls, which the store answers when they come. */
+  readonly #others: Calls = new Map();
   /** What ended the group of all ranks: [Note: waits in the store]. */
   #groupFailure: Error | undefined;
-  #isClosed = false;
+  #onAnswered: () => void = () => undefined;
+  #closing: Promise<void> | undefined;
 
   constructor(connection: StoreConnection, options: StoreClientOptions) {
     this.#connection = connection;
@@ -37,13 +48,13 @@ export class StoreClient implements BackendStore {
   }
 
   async get(key: string, timeoutMs?: number): Promise<Uint8Array> {
-    const result = await this.#wait('get', { get: { key: this.#key(key) } }, [key], timeoutMs);
+    const result = await this.#wait('get', { get: { key: this.#key(key) } }, timeoutMs);
     invariant('value' in result, 'the store answered get with something else');
     return result.value.value;
   }
 
   async wait(keys: readonly string[], timeoutMs?: number): Promise<void> {
-    await this.#wait('wait', { wait: { keys: keys.map((key) => this.#key(key)) } }, keys, timeoutMs);
+    await this.#wait('wait', { wait: { keys: keys.map((key) => this.#key(key)) } }, timeoutMs);
   }
 
   async set(key: string, value: Uint8Array, timeoutMs?: number): Promise<void> {
@@ -83,45 +94,74 @@ export class StoreClient implements BackendStore {
   /** The group of all ranks has ended. @param errorFor what a wait that is going on fails with, by its op */
   endWaits(failure: Error, errorFor: (op: string) => Error): void {
     this.#groupFailure ??= failure;
-    for (const [reject, op] of [...this.#waits]) reject(errorFor(op));
+    rejectAll(this.#waits, errorFor);
   }
 
-  /** Waits end, and later calls are refused. The session is closed by whoever opened it. */
-  close(): void {
-    this.#isClosed = true;
-    for (const [reject, op] of [...this.#waits]) reject(this.#closedError(op));
+  /**
+   * Waits end, later calls are refused, and what else is under way is given a moment to be answered, awaited or not.
+   * Idempotent. The session is closed by whoever opened it, afterwards.
+   */
+  close(): Promise<void> {
+    return (this.#closing ??= this.#close());
+  }
+
+  async #close(): Promise<void> {
+    rejectAll(this.#waits, (op) => this.#closedError(op));
+    if (this.#others.size === 0) return;
+    await new Promise<void>((resolve) => {
+      const timer = systemClock.schedule(resolve, CLOSE_MS, true);
+      this.#onAnswered = () => {
+        if (this.#others.size > 0) return;
+        timer.cancel();
+        resolve();
+      };
+    });
+    rejectAll(this.#others, (op) => this.#closedError(op));
   }
 
   #key(key: string): string {
     return userPrefix(this.#options.generation) + key;
   }
 
-  async #ask(op: string, operation: Operation, timeoutMs = this.#options.timeoutMs): Promise<Result> {
-    if (this.#isClosed) throw this.#closedError(`store.${op}`);
-    return this.#connection.request(op, operation, timeoutMs);
+  #ask(name: string, operation: Operation, timeoutMs?: number): Promise<Result> {
+    return this.#call(this.#others, name, operation, timeoutMs);
   }
 
-  #wait(name: string, operation: Operation, keys: readonly string[], timeoutMs?: number): Promise<Result> {
-    if (this.#groupFailure !== undefined) return this.#look(name, operation, keys, this.#groupFailure);
-    return new Promise<Result>((resolve, reject) => {
-      this.#waits.set(reject, `store.${name}`);
-      this.#ask(name, operation, timeoutMs)
-        .then(resolve, reject)
-        .finally(() => this.#waits.delete(reject));
-    });
+  #wait(name: string, operation: Operation, timeoutMs?: number): Promise<Result> {
+    if (this.#groupFailure !== undefined) return this.#look(name, operation, this.#groupFailure);
+    return this.#call(this.#waits, name, operation, timeoutMs);
   }
 
-  async #look(name: string, operation: Operation, keys: readonly string[], failure: Error): Promise<Result> {
+  async #look(name: string, operation: Operation, failure: Error): Promise<Result> {
     try {
       return await this.#ask(name, operation, LOOK_MS);
     } catch (error) {
-      if (!isLockstepError(error, 'LOCKSTEP_TIMEOUT')) throw error;
-      const context = { op: `store.${name}`, rank: this.#options.rank };
-      throw endedWaitError(context, keys.map((key) => quote(nameOfKey(key))).join(' or '), failure);
+      // A timeout that names rank 0 says that the store itself is silent.
+      if (!isLockstepError(error, 'LOCKSTEP_TIMEOUT') || error.context.ranks?.includes(0) === true) throw error;
+      throw endedWaitError({ op: `store.${name}`, rank: this.#options.rank }, error.message, failure);
     }
+  }
+
+  #call(calls: Calls, name: string, operation: Operation, timeoutMs = this.#options.timeoutMs): Promise<Result> {
+    const op = `store.${name}`;
+    if (this.#closing !== undefined) return Promise.reject(this.#closedError(op));
+    return new Promise<Result>((resolve, reject) => {
+      calls.set(reject, op);
+      this.#connection
+        .request(name, operation, timeoutMs)
+        .then(resolve, reject)
+        .finally(() => {
+          calls.delete(reject);
+          this.#onAnswered();
+        });
+    });
   }
 
   #closedError(op: string): Error {
     return storeClosedError({ op, rank: this.#options.rank });
   }
+}
+
+function rejectAll(calls: Calls, errorFor: (op: string) => Error): void {
+  for (const [reject, op] of [...calls]) reject(errorFor(op));
 }

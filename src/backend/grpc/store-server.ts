@@ -16,7 +16,7 @@ import { RefusalLog } from './refusal-log';
 import { storeAddresses } from './store-addresses';
 import { listenForStore, type StoreListener } from './store-listener';
 import { StoreSession } from './store-session';
-import { USER_PREFIX_BYTES, nameOfKey } from './user-keys';
+import { nameOfKey } from './user-keys';
 
 export interface StoreOptions {
   /** Where ranks connect: MASTER_ADDR. */
@@ -89,8 +89,7 @@ class RunningStore implements StoreServer {
     this.#logger = options.logger ?? stderrLogger;
     this.#refusals = new RefusalLog(this.#logger, 'the store');
     this.#membership = new Membership(options.worldSize);
-    const given = { ...DEFAULT_STORE_LIMITS, ...options.limits };
-    const limits = { ...given, keyBytes: given.keyBytes + USER_PREFIX_BYTES };
+    const limits = { ...DEFAULT_STORE_LIMITS, ...options.limits };
     const { generation = 0, worldSize, token, handshakeTimeoutMs = HANDSHAKE_TIMEOUT_MS } = options;
     const job = {
       handshake: {
@@ -106,10 +105,11 @@ class RunningStore implements StoreServer {
       onClosed: (session: StoreSession) => this.#sessions.delete(session),
     } as const;
     this.#server = new Server({
-      // compareAndSet brings two values; a `wait` for as many keys as are allowed is shorter
+      // compareAndSet brings two values; a `wait` for as many keys as are allowed is shorter. Of a process that has not
+      // proved itself as much may lie here, for each of its streams: a rank needs no more than one a connection.
       'grpc.max_receive_message_length': 2 * DEFAULT_STORE_LIMITS.valueBytes + limits.keyBytes + 1024,
       'grpc.max_send_message_length': -1,
-      'grpc.max_concurrent_streams': 4,
+      'grpc.max_concurrent_streams': 1,
       'grpc.enable_channelz': 0,
     });
     const { path } = storeCodec();

@@ -3,7 +3,7 @@ import type { ServerDuplexStream } from '@grpc/grpc-js';
 import { systemClock } from '../../core/clock';
 import { CollectiveTimeoutError, InvalidArgumentError, asError } from '../../core/errors';
 import { LATE_KEY_ADVICE } from '../backend-store';
-import type { StoreTable } from '../store-table';
+import { waitRefusal, type StoreTable } from '../store-table';
 import { fromFailure, toFailure } from './failure';
 import { HandshakeError, MAX_HANDSHAKE_BYTES, encodeHandshake, refusalOf, type Hello } from './handshake';
 import { acceptHandshake, type AcceptOptions } from './handshake-exchange';
@@ -20,8 +20,6 @@ import {
   type ServerMessage,
 } from './proto';
 
-/** Requests of one process that may wait at a time. */
-const MAX_PENDING_REQUESTS = 1024;
 /** Room for protobuf's own bytes around a handshake message. */
 const ENVELOPE_BYTES = 64;
 
@@ -61,6 +59,7 @@ export class StoreSession {
     call.on('end', () => this.#lose('ended its session with the store without a goodbye'));
     call.on('cancelled', () => this.#lose('lost its connection to the store'));
     call.on('error', () => this.#lose('lost its connection to the store'));
+    call.on('drain', () => call.resume()); // see #send
     const { handshakeTimeoutMs } = job;
     const timer = systemClock.schedule(
       () => this.#refuse(new HandshakeError('malformed', `no handshake within ${handshakeTimeoutMs} ms.`)),
@@ -129,9 +128,6 @@ export class StoreSession {
   #serve(request: Request): void {
     const { id } = request;
     try {
-      if (this.#pending.has(id) || this.#pending.size >= MAX_PENDING_REQUESTS) {
-        throw new InvalidArgumentError(`more than ${MAX_PENDING_REQUESTS} requests of one process wait.`);
-      }
       const result = this.#perform(request);
       if (result !== undefined) this.#answer(id, result);
     } catch (thrown) {
@@ -164,8 +160,11 @@ export class StoreSession {
     throw new InvalidArgumentError('store: a request without an operation.');
   }
 
-  #whenPresent({ id, timeoutMs }: Request, keys: readonly string[], read: () => Result): undefined {
+  #whenPresent({ id, timeoutMs }: Request, keys: readonly string[], read: () => Result): Result | undefined {
     const { table } = this.#job;
+    if (table.missing(keys).length === 0) return read();
+    // [Note: a look] The answer names what is missing, and nothing else.
+    if (timeoutMs === 0) throw new CollectiveTimeoutError(table.describeMissing(keys));
     let giveUp = (): void => undefined;
     const settle = this.#hold(
       id,
@@ -176,7 +175,12 @@ export class StoreSession {
         settle({ failure: toFailure(new CollectiveTimeoutError(message)) });
       },
     );
-    giveUp = table.whenPresent(keys, () => settle(read()));
+    try {
+      giveUp = table.whenPresent(keys, () => settle(read()));
+    } catch (thrown) {
+      settle({ failure: toFailure(thrown) });
+    }
+    return undefined;
   }
 
   #join(request: Request & { readonly join: { readonly address: PeerAddress } }): undefined {
@@ -231,6 +235,9 @@ export class StoreSession {
    * @param giveUp the request is settled, or its process is gone
    */
   #hold(id: number, timeoutMs: number, giveUp: () => void, expire: () => void): (result: Result) => void {
+    if (this.#pending.has(id)) throw new InvalidArgumentError(`store: another request with the id ${id} waits.`);
+    const refusal = waitRefusal(this.#pending.size);
+    if (refusal !== undefined) throw refusal;
     const timer = systemClock.schedule(expire, timeoutMs);
     const end = (): void => {
       this.#pending.delete(id);
@@ -254,7 +261,6 @@ export class StoreSession {
     if (this.#call.write(this.#codec.encodeServerMessage(message))) return;
     // A process that does not read its answers is not read either, so that they cannot pile up here.
     this.#call.pause();
-    this.#call.once('drain', () => this.#call.resume());
   }
 
   #refuse(reason: Error): void {

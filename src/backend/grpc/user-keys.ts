@@ -3,9 +3,6 @@
  * itself, and from those of the job's other starts.
  */
 
-/** Bytes that the longest prefix adds to a key; a generation has 32 bits. */
-export const USER_PREFIX_BYTES = userPrefix(2 ** 32 - 1).length;
-
 /** Stands before every key of a user's program. */
 export function userPrefix(generation: number): string {
   return `user/${generation}/`;

@@ -36,7 +36,10 @@ export class IdleWatch {
     this.#awaitTurn();
   }
 
-  /** Call `verdict` when the microtasks have run, so that it hears of all ranks that are on their way. */
+  /**
+   * Call `verdict` when the microtasks have run and the schedule holds no rank back, so that it hears of all ranks that are
+   * on their way.
+   */
   decideLater(verdict: () => void): void {
     this.#verdicts.push(verdict);
     this.noteChange();
@@ -51,11 +54,12 @@ export class IdleWatch {
 
   #turn(): void {
     this.#isTurnAwaited = false;
-    for (const verdict of this.#verdicts.splice(0)) verdict();
+    const { schedule } = this.#world;
+    if (schedule.isIdle) for (const verdict of this.#verdicts.splice(0)) verdict();
     const calls = this.#callsInFlight();
     const waits = this.#world.ranks.flatMap((rank) => [...rank.storeWaits]);
     this.#deadlines.watch([...calls, ...waits], () => this.#expire());
-    if (!this.#world.schedule.isIdle) return;
+    if (!schedule.isIdle) return this.#lookOnceScheduled();
     const stuck = stuckRanks(this.#world);
     if (stuck.length === 0) {
       this.#isSuspected = false;
@@ -66,6 +70,11 @@ export class IdleWatch {
       this.#isSuspected = true;
       this.#lookAgain(SECOND_LOOK_MS);
     }
+  }
+
+  /** A verdict waits for ranks that the schedule has yet to let go on; whatever they do need not be a change here. */
+  #lookOnceScheduled(): void {
+    if (this.#verdicts.length > 0) this.#awaitTurn();
   }
 
   /** Ranks wait for a timer, for I/O, or (on the virtual clock) for time to pass. */

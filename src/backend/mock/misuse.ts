@@ -13,24 +13,28 @@ export interface LaunchedCall {
 /** When so many calls are known, those that were awaited are forgotten. */
 const PRUNE_AT = 256;
 
-/** Calls of a rank that nobody has awaited so far. */
+/** Calls of a rank that nobody has awaited so far. One that was is forgotten at once: its buffers may be large. */
 export class UnawaitedCalls {
-  #calls: LaunchedCall[] = [];
+  readonly #calls = new Set<LaunchedCall>();
   #pruneAt = PRUNE_AT;
 
   add(call: LaunchedCall): void {
-    this.#calls.push(call);
-    if (this.#calls.length < this.#pruneAt) return;
-    this.#calls = this.list();
-    this.#pruneAt = Math.max(PRUNE_AT, 2 * this.#calls.length);
+    this.#calls.add(call);
+    if (this.#calls.size < this.#pruneAt) return;
+    for (const each of this.#calls) if (each.work.isAwaited) this.#calls.delete(each); // refused ones do not tell
+    this.#pruneAt = Math.max(PRUNE_AT, 2 * this.#calls.size);
+  }
+
+  forget(call: LaunchedCall): void {
+    this.#calls.delete(call);
   }
 
   list(): LaunchedCall[] {
-    return this.#calls.filter((call) => !call.work.isAwaited);
+    return [...this.#calls].filter((call) => !call.work.isAwaited);
   }
 
   clear(): void {
-    this.#calls = [];
+    this.#calls.clear();
   }
 }
 

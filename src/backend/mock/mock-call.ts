@@ -92,6 +92,8 @@ export abstract class MockCall implements WorkObserver {
   }
 
   onAwait(): void {
+    this.owner.unawaited.forget(this);
+    if (this.isSettled) return;
     this.isAwaited = true;
     this.group.world.noteChange();
   }

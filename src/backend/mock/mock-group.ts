@@ -11,8 +11,11 @@ import type { MockRank } from './mock-rank';
 import type { MockWorld } from './mock-world';
 import { PointToPointInFlight, PointToPointQueues } from './point-to-point';
 
+/** A call of the group, or, of the group of all ranks, a wait in the store. */
+type FailedCall = Pick<MockCall, 'sequence' | 'title'> & { readonly op: string };
+
 /** The error for a rank of the group; `call` is what it has in flight, if anything. */
-export type ErrorForRank = (rank: number, call: MockCall | undefined) => Error;
+export type ErrorForRank = (rank: number, call: FailedCall | undefined) => Error;
 
 interface FailOptions {
   /**
@@ -142,7 +145,11 @@ export class MockGroup {
       this.#failure.told.add(call.rank);
       call.fail(call === witness ? first : errorFor(call.rank, call));
     }
-    if (this === this.world.root) this.world.store.endWaits(cause ?? first, (rank) => errorFor(rank, undefined));
+    if (this === this.world.root) {
+      const errorForWait = (rank: number, op: string): Error =>
+        errorFor(rank, { op, sequence: undefined, title: 'a call' });
+      this.world.store.endWaits(cause ?? first, errorForWait);
+    }
     this.#meetings.clear();
   }
 

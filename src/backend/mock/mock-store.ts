@@ -6,7 +6,7 @@
 import { PeerLostError, asError } from '../../core/errors';
 import { withoutFullStop } from '../../core/full-stop';
 import { endedWaitError, storeClosedError, type BackendStore, type CompareAndSetResult } from '../backend-store';
-import { StoreTable } from '../store-table';
+import { StoreTable, waitRefusal } from '../store-table';
 import type { MockRank } from './mock-rank';
 import type { MockWorld } from './mock-world';
 import { StoreWait } from './store-wait';
@@ -46,9 +46,9 @@ export class MockStore {
   }
 
   /** The group of all ranks has ended. */
-  endWaits(cause: Error, errorFor: (rank: number) => Error): void {
+  endWaits(cause: Error, errorFor: (rank: number, op: string) => Error): void {
     this.#groupFailure ??= cause;
-    this.#failWaits(this.#world.ranks, ({ owner }) => errorFor(owner.globalRank));
+    this.#failWaits(this.#world.ranks, ({ owner, op }) => errorFor(owner.globalRank, op));
   }
 
   /** End the waits whose time is over. */
@@ -87,15 +87,14 @@ export class MockStore {
     let result: { readonly value: R } | undefined;
     this.#bring(rank, () => {
       if (wait.isOver) return;
+      const refused = this.#waitRefusal(wait);
+      if (refused !== undefined) return wait.fail(refused);
+      wait.isHeld = true;
       wait.giveUp = this.#table.whenPresent(keys, () => {
         result = { value: read(this.#table) };
         wait.isComplete = true;
         this.#world.schedule.deliver(() => wait.complete());
       });
-      if (!wait.isComplete && this.#groupFailure !== undefined) {
-        const missing = this.#table.describeMissing(keys);
-        wait.fail(endedWaitError({ op, rank: rank.globalRank }, missing, this.#groupFailure));
-      }
     });
     await wait.work;
     return (result as { readonly value: R }).value;
@@ -118,6 +117,16 @@ export class MockStore {
     const { how, cause } = this.#hostLoss;
     const message = `${op} on rank ${rank.globalRank}: rank 0, which serves the store, ${withoutFullStop(how)}.`;
     return new PeerLostError(message, { ...context, ranks: [0], cause });
+  }
+
+  /** Why a call may not wait for its keys, if it may not and has to. */
+  #waitRefusal({ op, owner, keys }: StoreWait): Error | undefined {
+    if (this.#table.missing(keys).length === 0) return undefined;
+    if (this.#groupFailure !== undefined) {
+      const missing = this.#table.describeMissing(keys);
+      return endedWaitError({ op, rank: owner.globalRank }, missing, this.#groupFailure);
+    }
+    return waitRefusal([...owner.storeWaits].filter((wait) => wait.isHeld && !wait.isComplete).length);
   }
 
   #failWaits(

@@ -1,10 +1,10 @@
 import { CollectiveTimeoutError } from '../../core/errors';
 import { Work, type WorkHandle, type WorkObserver } from '../../core/work';
 import { LATE_KEY_ADVICE } from '../backend-store';
+import { CallSite } from '../call-site';
 import { quote } from '../store-table';
 import type { MockRank } from './mock-rank';
 import type { MockWorld } from './mock-world';
-import { CallSite } from '../call-site';
 
 /** A rank that waits for keys of the store to be set. */
 export class StoreWait implements WorkObserver {
@@ -16,6 +16,8 @@ export class StoreWait implements WorkObserver {
   readonly dueMs: number;
   readonly work: Work;
   isAwaited = false;
+  /** The store has it, and looks for the keys. */
+  isHeld = false;
   /** The keys are set; only the rank has not been told yet. */
   isComplete = false;
   /** Look for the keys no more. */

@@ -2,6 +2,8 @@
 import { setTimeout as sleepMs } from 'node:timers/promises';
 import { Generator } from '../../../src/core/generator';
 import { expectEqual, expectError, expectFailure, expectSuccess } from '../../conformance/expectations';
+import type { TlsOptions } from '../../../src/backend/grpc/endpoint';
+import { CertificateAuthority } from '../../helpers/certificates';
 import { count } from '../../helpers/counts';
 import { AT_ONCE_MS, closeAll, expectNamed, Jobs, PLANES, type Plane, type Rank } from './job';
 import type { LoopEnd } from './loop';
@@ -17,12 +19,13 @@ interface Loss {
   readonly size: number;
   readonly victim: number;
   readonly elements: number;
+  readonly tls?: TlsOptions | undefined;
 }
 
 /** Start collectives on all ranks, let `lose` end the victim in the middle, and check what the others have to say. */
 async function checkLoss(loss: Loss, lose: (victim: Rank) => Promise<void>, says: RegExp[] = []): Promise<LoopEnd[]> {
-  const { plane, size, victim, elements } = loss;
-  const ranks = await jobs.start(size, { dataPlane: plane });
+  const { plane, size, victim, elements, tls } = loss;
+  const ranks = await jobs.start(size, { dataPlane: plane, tls });
   await Promise.all(ranks.map((rank) => rank.call('splitOff', { victim })));
   const survivors = ranks.filter((_unused, rank) => rank !== victim);
   const ends = survivors.map((rank) => rank.call('loop', { elements, rounds: FOREVER }));
@@ -56,6 +59,20 @@ describe.each(Array.from({ length: KILLS }, (_unused, seed) => seed))('kill -9, 
       await rank.ended;
     });
   }, 60_000);
+});
+
+test.each([
+  ['right after it has posted much', 8, undefined],
+  // A TLS socket writes once a turn: [Note: last words]
+  ['over TLS', 0, new CertificateAuthority('the authority of this test').issue('a rank')],
+])('what a rank throws %s is told all the same on sockets', async (_what, posts, tls) => {
+  const loss = { plane: 'socket', size: 3, victim: 1, elements: 1000, tls } as const;
+  const throwUncaught = async (rank: Rank): Promise<void> => {
+    await sleepMs(30);
+    rank.call('throwUncaught', { message: 'no data', posts }).catch(() => undefined);
+    expectEqual('exit code', (await rank.ended).code, 1);
+  };
+  await checkLoss(loss, throwUncaught, [/rank 1 of group world\S* was lost: it threw RangeError: no data$/]);
 });
 
 describe.each(PLANES)('over %s', (plane) => {

@@ -43,6 +43,13 @@ test('when the store dies before all ranks have come, those that wait are told a
   expect(error?.message).toMatch(/rank 0\b/i);
 }, 60_000);
 
+test('answers to many calls at once leave no warning of node in the log', async () => {
+  const [rank] = (await jobs.start(1, {})) as [Rank];
+  expect(await rank.call('getTogether', { gets: 200, bytes: 10_000 })).toBe(2_000_000);
+  expect(rank.output).not.toMatch(/Warning/);
+  await closeAll([rank]);
+});
+
 test.each(PLANES)(
   'when the rank that hosts the store dies at work over %s, it is the rank that is named',
   async (dataPlane) => {

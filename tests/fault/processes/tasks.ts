@@ -52,6 +52,14 @@ export const tasks = {
   /** How setting a key of the world's store ends. */
   setKey: ({ key }: { readonly key: string }): Promise<Ending> => endingOf(currentWorld().store.set(key, '')),
 
+  /** Many gets wait for one value, which then comes to all of them at once; the bytes that came. */
+  async getTogether({ gets, bytes }: { readonly gets: number; readonly bytes: number }): Promise<number> {
+    const { store } = currentWorld();
+    const values = Array.from({ length: gets }, () => store.get('together'));
+    await store.set('together', new Uint8Array(bytes));
+    return (await Promise.all(values)).reduce((sum, value) => sum + value.byteLength, 0);
+  },
+
   /** Compute, then sum `mib` MiB over the ranks; the number of elements that are wrong. */
   async sumAfterComputing({ busyMs, mib }: { readonly busyMs: number; readonly mib: number }): Promise<number> {
     const { backend } = currentWorld().group;
@@ -66,11 +74,17 @@ export const tasks = {
     return data.reduce((wrong, value, i) => wrong + (value === (i % 1000) * worldSize + ranks ? 0 : 1), 0);
   },
 
-  /** End as a program does that throws and catches nothing. */
-  async throwUncaught({ message }: { readonly message: string }): Promise<void> {
-    setImmediate(() => {
+  /** End as a program does that throws and catches nothing, in the turn in which it has posted some messages to each peer. */
+  async throwUncaught({ message, posts = 0 }: { readonly message: string; readonly posts?: number }): Promise<void> {
+    const { backend } = currentWorld().group;
+    setTimeout(() => {
+      for (let tag = 0; tag < posts; tag++) {
+        for (let peer = 0; peer < backend.worldSize; peer++) {
+          if (peer !== backend.rank) void backend.send(new Float32Array(100), peer, tag);
+        }
+      }
       throw new RangeError(message);
-    });
+    }, 0);
     await new Promise(() => undefined);
   },
 

@@ -3,6 +3,8 @@ import type { Backend } from '../../../src/backend/backend';
 import { GrpcBackend } from '../../../src/backend/grpc/grpc-backend';
 import { MockBackend } from '../../../src/backend/mock/mock-backend';
 import { Float16Buffer } from '../../../src/core/half-buffer';
+import type { HostBuffer } from '../../../src/core/dtype';
+import { CANONICAL_NAN, specialNumbers, withBits } from '../../helpers/nan-bits';
 import { createMemoryMeshes } from '../../helpers/memory-mesh';
 import { withGrpcWorld, type GrpcRank } from '../../helpers/grpc-worlds';
 import { failureOf } from './mock-worlds';
@@ -21,6 +23,9 @@ const allReduceAll = async (backends: readonly Backend[]): Promise<Float32Array[
       return data;
     }),
   );
+const copyOf = (buffer: HostBuffer): HostBuffer => structuredClone(buffer);
+/** Highest digit first, of a little-endian number. */
+const hexOf = (bytes: ArrayBuffer): string => Buffer.from(bytes.slice(0)).reverse().toString('hex');
 const backendsOf = (ranks: readonly GrpcRank[]): readonly Backend[] => ranks.map(({ backend }) => backend);
 
 test('a small all-reduce on 4 ranks goes by doubling: 2 messages a rank instead of 3, in an order of its own', async () => {
@@ -66,6 +71,48 @@ test.each([1, 2, 3, 5, 6, 7, 8])('an average over %i ranks is divided once, by a
           }),
         );
         for (const average of averages) expect(average).toEqual(new DataArray(5).fill((3 * (size - 1)) / 2 + 1));
+      }
+    },
+    { deterministic: false },
+  );
+});
+
+test.each([
+  ['float32', 32 * 1024, Float32Array],
+  ['float64', 16 * 1024, Float64Array],
+])('%s go by doubling up to 128 KiB, which is %i elements, and not one element further', async (_what, most, Data) => {
+  await withGrpcWorld(
+    SIZE,
+    async (ranks) => {
+      const sentFor = async (length: number): Promise<number[]> => {
+        for (const { traffic } of ranks) traffic.dataBytes = 0;
+        await Promise.all(backendsOf(ranks).map(async (backend) => backend.allReduce(new Data(length), 'Sum')));
+        return ranks.map(({ traffic }) => traffic.dataBytes / Data.BYTES_PER_ELEMENT);
+      };
+      expect(await sentFor(most)).toEqual(new Array(SIZE).fill(2 * most));
+      for (const elements of await sentFor(most + 1)) expect(Math.abs(elements - 1.5 * (most + 1))).toBeLessThan(2);
+    },
+    { deterministic: false },
+  );
+});
+
+test.each(['float32', 'float64'] as const)('every NaN of %s has the same bits by doubling too', async (dtype) => {
+  await withGrpcWorld(
+    SIZE,
+    async (ranks) => {
+      for (const op of ['Sum', 'Average'] as const) {
+        for (const special of specialNumbers(dtype)) {
+          const results = await Promise.all(
+            backendsOf(ranks).map(async (backend) => {
+              const data = (backend.rank === 1 ? copyOf(special) : withBits(dtype, 0n)) as Float32Array | Float64Array;
+              await backend.allReduce(data, op);
+              return data;
+            }),
+          );
+          const [value] = special as Float32Array | Float64Array;
+          if (!Number.isNaN(value)) continue;
+          for (const { buffer } of results) expect(hexOf(buffer as ArrayBuffer)).toBe(CANONICAL_NAN[dtype]);
+        }
       }
     },
     { deterministic: false },

@@ -1,4 +1,5 @@
 import fc from 'fast-check';
+import { PROTOCOL_VERSION } from '../../../src/backend/grpc/frame';
 import {
   HandshakeError,
   MAX_HANDSHAKE_BYTES,
@@ -129,7 +130,7 @@ describe('the handshake', () => {
   test('names both versions of the protocol where they differ', () => {
     const hello = { ...createHello(claims), version: 99, added: 'since' };
     const decode = (): Hello => decodeHello(Buffer.from(JSON.stringify(hello)));
-    expect(decode).toThrow("version 99 of Lockstep's protocol, this process speaks version 1");
+    expect(decode).toThrow(`version 99 of Lockstep's protocol, this process speaks version ${PROTOCOL_VERSION}`);
     expect(decode).toThrow(expect.objectContaining({ refusal: 'version' }));
   });
 

@@ -1,7 +1,7 @@
 import { Client, credentials, type ClientDuplexStream, type ServiceError } from '@grpc/grpc-js';
 import { connect, type Socket } from 'node:net';
 import type { JobIdentity, PeerAddress } from '../../../src/backend/grpc/endpoint';
-import { CHUNK_BYTES } from '../../../src/backend/grpc/frame';
+import { CHUNK_BYTES, PROTOCOL_VERSION } from '../../../src/backend/grpc/frame';
 import { asBuffer, dialGrpc } from '../../../src/backend/grpc/grpc-receiver';
 import { createHello, decodeHello, encodeHandshake, type HandshakeClaims } from '../../../src/backend/grpc/handshake';
 import { frameHandshake } from '../../../src/backend/grpc/handshake-inbox';
@@ -158,13 +158,15 @@ describe.each(planes)("data plane '%s'", (plane) => {
   test('refuses another version of the protocol', async () => {
     const hello = {
       ...createHello({ purpose: 'link', generation: 0, rank: 2, worldSize: 3, peerRank: 0 }),
-      version: 2,
+      version: 99,
     };
     const warnings = await intrude(plane, ({ address }) =>
       sayFirst(plane, address, Buffer.from(JSON.stringify(hello))),
     );
     expect(warnings).toHaveLength(1);
-    expect(warnings[0]).toContain("it speaks version 2 of Lockstep's protocol, this process speaks version 1");
+    expect(warnings[0]).toContain(
+      `it speaks version 99 of Lockstep's protocol, this process speaks version ${PROTOCOL_VERSION}`,
+    );
   });
 
   test('refuses a hello that is none, and one line tells of many', async () => {

@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { MockBackend } from '../../../src/backend/mock/mock-backend';
 import { DTYPES, isFloatDType } from '../../../src/core/dtype';
 import { filled, untouched } from '../../helpers/fill';
@@ -312,3 +314,25 @@ describe('in a batch', () => {
     expect([...sent, ...into, ...other]).toEqual([1, 5, 6, 7]);
   });
 });
+
+test('a call that was awaited is forgotten while the rank goes on, and its buffers can be collected', async () => {
+  const sent: WeakRef<Float32Array>[] = [];
+  const worlds = MockBackend.createWorld(2);
+  const send = (backend: MockBackend): Promise<number> =>
+    backend.run(async () => {
+      for (let i = 0; i < 50; i++) {
+        const data = floats(100);
+        sent.push(new WeakRef(data));
+        await backend.allReduce(data, 'Sum');
+      }
+      await new Promise((resolve) => setTimeout(resolve, 5)); // a WeakRef holds what it was made of until its turn is over
+      collectGarbage();
+      return sent.filter((buffer) => buffer.deref() !== undefined).length;
+    });
+  for (const held of await Promise.all(worlds.map(send))) expect(held).toBeLessThan(10); // each rank's last, and strays
+});
+
+function collectGarbage(): void {
+  setFlagsFromString('--expose-gc');
+  (runInNewContext('gc') as () => void)();
+}

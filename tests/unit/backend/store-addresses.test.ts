@@ -57,6 +57,8 @@ test('addresses of this machine are listened at without a word', async () => {
   for (const address of own) expect(await addresses(address)).toEqual([address]);
   expect(await addresses('0:0:0:0:0:0:0:1')).toEqual(['0:0:0:0:0:0:0:1']);
   expect(await addresses('rank-0', { lookup: resolvesTo('127.0.1.1'), isProtected: false })).toEqual(['127.0.1.1']);
+  // Of a name that is more than this machine's, what is this machine's.
+  expect(await addresses('rank-0', { lookup: resolvesTo('127.0.1.1', FOREIGN) })).toEqual(['127.0.1.1']);
   expect(await addresses('0.0.0.0')).toEqual(EVERY_ADDRESS);
   expect(await addresses('[::]')).toEqual(EVERY_ADDRESS);
   expect(warnings).toEqual([]);
@@ -83,6 +85,14 @@ describe('a name that does not resolve yet', () => {
     expect((error as Error).message).toMatch(
       /its address 'never' did not resolve within 120 ms \(getaddrinfo ENOTFOUND never\)\. Set MASTER_ADDR/,
     );
+  });
+
+  test('is an error at the deadline too where the resolver never answers', async () => {
+    const lookup: Lookup = () => new Promise(() => undefined);
+    const late = addresses('never', { lookup, deadline: new Deadline(80) });
+    await expect(late).rejects.toThrow(/'never' did not resolve within 80 ms \(no answer of the resolver\)/);
+    const init = { worldSize: 2, rank: 1, masterAddr: 'never', masterPort: await freePort(), token: TOKEN, logger };
+    await expect(connectGrpc({ ...init, timeoutMs: 80 }, lookup)).rejects.toThrow(/80 ms.*no answer/);
   });
 
   test('is an error at once where nobody waits for it', async () => {

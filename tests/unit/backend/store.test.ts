@@ -1,4 +1,6 @@
 /** The store's keys and values, and what its server withstands. */
+import { once } from 'node:events';
+import { connect as connectHttp2, type Settings } from 'node:http2';
 import { connect, type Socket } from 'node:net';
 import { Client, credentials, type ClientDuplexStream } from '@grpc/grpc-js';
 import fc from 'fast-check';
@@ -226,6 +228,14 @@ describe('the server', () => {
     }
     expect(idle.filter(isOpen).length).toBeLessThanOrEqual(3);
     for (const socket of idle) socket.destroy();
+  });
+
+  test('a connection has one stream, so that a stranger has room for one message', async () => {
+    const { port } = await job.store(1);
+    const session = connectHttp2(`http://127.0.0.1:${port}`);
+    const [settings] = (await once(session, 'remoteSettings')) as [Settings];
+    expect(settings.maxConcurrentStreams).toBe(1);
+    session.destroy();
   });
 
   test('a port that is taken is named, with what to do', async () => {

@@ -17,7 +17,7 @@ import {
 import { InternalError } from '../../../src/core/errors';
 import { BFloat16Buffer, Float16Buffer } from '../../../src/core/half-buffer';
 import { isBitOp, ReduceOp } from '../../../src/core/reduce-op';
-import { reduceBuffers } from '../../../src/core/reduce';
+import { divideBuffer, reduceBuffers } from '../../../src/core/reduce';
 
 const ops = Object.values(ReduceOp);
 
@@ -199,6 +199,15 @@ describe('NaN', () => {
       }
     },
   );
+
+  test.each(['float32', 'float64'] as const)('%s: comes out of the division that ends an average as well', (dtype) => {
+    const negative = withBits(dtype, BigInt(`0x${'f'.repeat(CANONICAL_NAN[dtype].length)}`));
+    const sums = storeValues(dtype, [6, 6, Infinity]);
+    copyBuffer(sums, negative, 1);
+    divideBuffer(sums, 3);
+    expect(bitsAt(sums, 1)).toBe(CANONICAL_NAN[dtype]);
+    expect(valuesIn(sums)).toEqual([2, NaN, Infinity]);
+  });
 
   test.each(FLOAT_DTYPES)('%s: infinities of both signs side by side are left as they are', (dtype) => {
     const inputs = [1, 2, 3].map(() => storeValues(dtype, [Infinity, -Infinity, 1]));

@@ -92,7 +92,7 @@ describe('a Work', () => {
 });
 
 describe('who waits', () => {
-  test('the observer hears of the first wait, and only of a wait for something unfinished', () => {
+  test('the observer hears of the first wait, also of one for something finished', () => {
     const onAwait = jest.fn();
     const { work } = Work.create(info, { onAwait });
     expect(work.isAwaited).toBe(false);
@@ -104,7 +104,8 @@ describe('who waits', () => {
     const finished = Work.create(info, { onAwait });
     finished.complete();
     void finished.work.then();
-    expect(onAwait).toHaveBeenCalledTimes(1);
+    void finished.work.then();
+    expect(onAwait.mock.calls).toEqual([[work], [finished.work]]);
   });
 
   test('looking at a Work is not waiting for it', () => {

@@ -172,6 +172,8 @@ export function describeStore(name: string, runRanks: RunRanks): void {
         const calls: readonly (readonly [() => PromiseLike<unknown>, RegExp])[] = [
           [() => store.set(tooLong, ''), /store.set .*a key of 1025 bytes; at most 1024/],
           [() => store.prefix('x'.repeat(1021)).get('key'), /store.get .*a key of 1025 bytes/],
+          [async () => store.prefix('x'.repeat(6 * MIB)), /store.prefix .*a key of 6291457 bytes; at most 1024/],
+          [async () => store.prefix('\ud800').numKeys(), /store.prefix .*half a surrogate pair/],
           [() => store.wait(['k', tooLong]), /store.wait .*1025 bytes/],
           [() => store.wait(Array.from({ length: 1001 }, (_unused, i) => `${i}`)), /1001 keys; at most 1000/],
           [() => store.set('k', new Uint8Array(MIB + 1)), /the value for "k" has 1048577 bytes; at most 1048576/],
@@ -210,6 +212,29 @@ export function describeStore(name: string, runRanks: RunRanks): void {
         await Promise.all(keys.map((each) => store.set(each, '')));
         await store.wait(keys);
         expect(await store.numKeys()).toBe(1001);
+      });
+    });
+
+    test('1024 calls of a rank may wait at a time; one more is refused, and what would end them is not', async () => {
+      await runRanks(2, async ({ rank, store }) => {
+        if (rank === 1) return void (await store.get('k'));
+        const waiting = Array.from({ length: 1024 }, () => store.get('k'));
+        const error = await rejectionOf(store.wait(['k']));
+        expect(error).toMatchObject({ code: 'LOCKSTEP_INVALID_ARGUMENT', context: { rank: 0, op: 'store.wait' } });
+        expect(error.message).toMatch(/^store.wait on rank 0: 1024 calls of this rank wait in the store already/);
+        await Promise.all([store.set('other', ''), store.get('other')]); // waits for nothing
+        await store.set('k', 'v');
+        expect((await Promise.all(waiting)).map(textOf)).toEqual(new Array(1024).fill('v'));
+      });
+    });
+
+    test('calls that nobody awaited before close() are carried out', async () => {
+      await runRanks(2, async (world) => {
+        const { store } = world;
+        if (world.rank === 0) return store.wait(['k', 'n']);
+        const ends = [store.set('k', 'v'), store.delete('other'), store.add('n', 1)];
+        await world.close();
+        expect(await Promise.all(ends)).toEqual([undefined, false, 1]);
       });
     });
 
@@ -256,7 +281,8 @@ export function describeStore(name: string, runRanks: RunRanks): void {
           const waiting = rejectionOf(store.get('never'));
           await store.set(`${rank}`, 'here');
           const error = await waiting;
-          expect(error).toMatchObject({ code: 'LOCKSTEP_CLOSED', cause: { message: reason.message } });
+          const context = { rank, op: 'store.get', group: 'world' };
+          expect(error).toMatchObject({ code: 'LOCKSTEP_CLOSED', context, cause: { message: reason.message } });
           expect(error.message).toMatch(/group world was aborted by rank 1: the learning rate is NaN/);
         }
         const later = await rejectionOf(store.get('never'));
@@ -265,6 +291,17 @@ export function describeStore(name: string, runRanks: RunRanks): void {
         expect(textOf(await store.get('0'))).toBe('here');
         await store.add('ended', 1);
         while ((await store.add('ended', 0)) < 3) await sleepMs(1); // rank 0 serves until all have looked
+      });
+    });
+
+    test("a collective's timeout that ends a wait stays what it is, and is not taken for the wait's own", async () => {
+      await runRanks(2, async (world) => {
+        if (world.rank === 1) return sleepMs(250);
+        const failures = [world.store.get('never'), world.barrier({ timeoutMs: 50 })].map(rejectionOf);
+        const [error] = (await Promise.all(failures)) as [Error, Error];
+        const context = { rank: 0, op: 'store.get', group: 'world', ranks: [1] };
+        expect(error).toMatchObject({ code: 'LOCKSTEP_TIMEOUT', context });
+        expect(error.message).toMatch(/^barrier\(\).*Rank 1 did not arrive/);
       });
     });
 
