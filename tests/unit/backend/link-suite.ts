@@ -42,8 +42,9 @@ async function meshWithProcess(plane: Plane, how: string): Promise<{ mesh: Mesh;
   return { mesh: await endpoint.connect([endpoint.address, address], 10_000), child };
 }
 
+/** Of this process: other tests run beside this one. */
 function socketFolders(): string[] {
-  return readdirSync(tmpdir()).filter((name) => /^lockstep-\d+-\d+-.{6}$/.test(name));
+  return readdirSync(tmpdir()).filter((name) => /^lockstep-\d+-(\d+)-.{6}$/.exec(name)?.[1] === String(process.pid));
 }
 
 export function describeLinks(plane: Plane): void {
