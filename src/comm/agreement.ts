@@ -21,17 +21,37 @@ export async function checkAgreement(
   op: string,
   describe: (difference: Difference) => string,
 ): Promise<void> {
+  await checkListsAgree([mine], group, op, (_list, difference) => describe(difference));
+}
+
+/**
+ * The same for several lists at once, of any lengths: a difference in an earlier one counts first.
+ * @param describe gets the number of the list as well
+ */
+export async function checkListsAgree(
+  mine: readonly (readonly string[])[],
+  group: ProcessGroup,
+  op: string,
+  describe: (list: number, difference: Difference) => string,
+): Promise<void> {
   if (group.size === 1) return;
   const all = await group.allGatherObjects(mine);
-  const reference = all[0] as readonly string[];
-  all.forEach((theirs, rank) => {
-    const length = Math.max(theirs.length, reference.length);
-    for (let index = 0; index < length; index++) {
-      if (theirs[index] === reference[index]) continue;
-      const message = describe({ rank, index, theirs: theirs[index], reference: reference[index] });
+  for (const list of mine.keys()) {
+    const reference = all[0]?.[list] ?? [];
+    for (const [rank, lists] of all.entries()) {
+      const theirs = lists[list] ?? [];
+      const index = firstDifference(theirs, reference);
+      if (index === undefined) continue;
+      const message = describe(list, { rank, index, theirs: theirs[index], reference: reference[index] });
       throw new InvalidArgumentError(`${op}: ${message}`, { rank: group.rank, op, ranks: [rank] });
     }
-  });
+  }
+}
+
+function firstDifference(a: readonly string[], b: readonly string[]): number | undefined {
+  const longer = a.length > b.length ? a : b;
+  const index = longer.findIndex((_entry, i) => a[i] !== b[i]);
+  return index < 0 ? undefined : index;
 }
 
 /** A tensor's dtype and shape as such a list has them, or 'none'. */

@@ -5,6 +5,8 @@ import { BFloat16Buffer, Float16Buffer, HALF_BRAND, type HalfDType } from './hal
 export const DTYPES = ['float32', 'float64', 'float16', 'bfloat16', 'int8', 'uint8', 'int32', 'int64'] as const;
 export type DType = (typeof DTYPES)[number];
 
+export type { HalfDType };
+
 /** A contiguous host buffer. */
 export type HostBuffer =
   Float32Array | Float64Array | Float16Buffer | BFloat16Buffer | Int8Array | Uint8Array | Int32Array | BigInt64Array;
@@ -58,6 +60,10 @@ export function byteSize(dtype: DType): number {
 
 export function isFloatDType(dtype: DType): boolean {
   return dtype === 'float32' || dtype === 'float64' || dtype === 'float16' || dtype === 'bfloat16';
+}
+
+export function isHalfDType(dtype: DType): dtype is HalfDType {
+  return dtype === 'float16' || dtype === 'bfloat16';
 }
 
 export function isDType(value: unknown): value is DType {

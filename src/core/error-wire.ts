@@ -1,6 +1,7 @@
 /** The form in which an error crosses a process or worker boundary, which strips classes and own fields. */
 import {
   BackendUnavailableError,
+  CheckpointError,
   ClosedError,
   CollectiveMismatchError,
   CollectiveTimeoutError,
@@ -98,6 +99,8 @@ function lockstepError(wire: WireError, code: LockstepErrorCode): LockstepError 
       return new BackendUnavailableError(wire.message, context);
     case 'LOCKSTEP_CLOSED':
       return new ClosedError(wire.message, context);
+    case 'LOCKSTEP_CHECKPOINT':
+      return new CheckpointError(wire.message, context);
     case 'LOCKSTEP_MISMATCH':
       return new CollectiveMismatchError(wire.message, context);
     case 'LOCKSTEP_TIMEOUT':

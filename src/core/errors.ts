@@ -15,6 +15,7 @@ export type LockstepErrorCode =
   | 'LOCKSTEP_UNSUPPORTED'
   | 'LOCKSTEP_UNAVAILABLE'
   | 'LOCKSTEP_CLOSED'
+  | 'LOCKSTEP_CHECKPOINT'
   | 'LOCKSTEP_MISMATCH'
   | 'LOCKSTEP_TIMEOUT'
   | 'LOCKSTEP_DEADLOCK'
@@ -87,6 +88,13 @@ export class BackendUnavailableError extends LockstepError {
 export class ClosedError extends LockstepError {
   override readonly name = 'ClosedError';
   override readonly code = 'LOCKSTEP_CLOSED';
+  override readonly scope = 'call';
+}
+
+/** A checkpoint could not be written, or one is damaged, incomplete or not ours; the message says which and why. */
+export class CheckpointError extends LockstepError {
+  override readonly name = 'CheckpointError';
+  override readonly code = 'LOCKSTEP_CHECKPOINT';
   override readonly scope = 'call';
 }
 

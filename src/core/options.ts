@@ -14,9 +14,25 @@ export function parseOptions<S extends z.ZodType>(schema: S, value: unknown, wha
     const path = issue.path.length === 0 ? 'options' : `options.${issue.path.map(String).join('.')}`;
     return issue.code === 'unrecognized_keys'
       ? `${path}: unknown key${issue.keys.length > 1 ? 's' : ''} ${issue.keys.map((key) => `'${key}'`).join(', ')}`
-      : `${path}: ${issue.message}${gotAt(value, issue.path)}`;
+      : `${path}: ${wordingOf(issue)}${gotAt(value, issue.path)}`;
   });
   throw new InvalidArgumentError(`${what}: ${problems.join('; ')}.${knownKeys(schema)}`);
+}
+
+/** In our words what zod says in its own: a schema's own message stays as it is. */
+function wordingOf({ message, ...issue }: z.core.$ZodIssue): string {
+  if (!/^Invalid (input|option): /.test(message)) return message;
+  if (issue.code === 'invalid_value') return `expected ${listed(issue.values.map((value) => describe(value)))}`;
+  return message.replace(/^Invalid \w+: /, '').replace(/, received (string|number|boolean)$/, '');
+}
+
+function listed(values: readonly string[]): string {
+  const last = values.at(-1) ?? 'nothing';
+  return values.length < 2 ? last : `${values.slice(0, -1).join(', ')} or ${last}`;
+}
+
+function describe(value: unknown): string {
+  return typeof value === 'string' ? `'${value}'` : String(value);
 }
 
 /** What came at `path`, unless the message says it already or it is no plain value. */

@@ -1,4 +1,6 @@
+import type { DType } from '../core/dtype';
 import type { Tensor } from '../tensor/tensor';
+import type { ForwardCall } from './module-hooks';
 import type { Parameter } from './parameter';
 
 /** A parameter, buffer or module with its name relative to where it was looked for; '' for that module itself. */
@@ -22,6 +24,7 @@ export interface LoadStateResult {
 export interface AnyModule {
   readonly isTraining: boolean;
   forward(...input: never): Promise<unknown>;
+  to(dtype: DType): this;
   train(mode?: boolean): this;
   eval(): this;
   parameters(): Parameter[];
@@ -38,9 +41,11 @@ export interface AnyModule {
     state: Readonly<StateDict> | ReadonlyMap<string, Tensor>,
     options?: { readonly strict?: boolean | undefined },
   ): LoadStateResult;
-  registerForwardPreHook(hook: (module: AnyModule) => unknown): () => void;
-  registerForwardHook(hook: (module: AnyModule) => unknown): () => void;
-  registerForwardCleanup(cleanup: (module: AnyModule) => unknown): () => void;
-  registerBackwardPreHook(hook: (module: AnyModule) => unknown): () => void;
-  registerBackwardHook(hook: (module: AnyModule) => unknown): () => void;
+  registerForwardPreHook(hook: (module: AnyModule, input: unknown, call: ForwardCall) => unknown): () => void;
+  registerForwardHook(
+    hook: (module: AnyModule, input: unknown, output: unknown, call: ForwardCall) => unknown,
+  ): () => void;
+  registerForwardCleanup(cleanup: (module: AnyModule, call: ForwardCall) => unknown): () => void;
+  registerBackwardPreHook(hook: (module: AnyModule, call: ForwardCall) => unknown): () => void;
+  registerBackwardHook(hook: (module: AnyModule, call: ForwardCall) => unknown): () => void;
 }

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { InvalidArgumentError } from '../core/errors';
 import { parseOptions } from '../core/options';
+import { autocastInputs } from '../tensor/autocast-mode';
 import { crossEntropyLoss, type CrossEntropyOptions } from '../tensor/functional';
 import { formatShape, isSameShape } from '../tensor/shape';
 import type { Tensor } from '../tensor/tensor';
@@ -36,7 +37,8 @@ export function mseLoss(input: Tensor, target: Tensor, options?: MseLossOptions)
       `mseLoss: expected two tensors of one shape, got ${formatShape(input.shape)} and ${formatShape(target.shape)}.`,
     );
   }
-  const difference = input.sub(target);
+  const [left, right] = autocastInputs('mseLoss', [input, target]);
+  const difference = left.sub(right);
   const squares = difference.mul(difference);
   return reduction === 'none' ? squares : reduction === 'sum' ? squares.sum() : squares.mean();
 }

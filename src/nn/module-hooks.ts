@@ -8,12 +8,18 @@ import type { Tensor } from '../tensor/tensor';
 import type { AnyModule } from './any-module';
 import { mapTensors } from './map-tensors';
 
+/**
+ * Stands for one run of a module's forward and its way back in backward: all hooks that see the same run are given the same
+ * one, so that what one took another can give back. Nothing is kept in it.
+ */
+export type ForwardCall = object;
+
 /** Sees the input of a forward that is about to run. May be async: what it returns is awaited, and ignored. */
-export type ForwardPreHook<In> = (module: AnyModule, input: In) => unknown;
+export type ForwardPreHook<In> = (module: AnyModule, input: In, call: ForwardCall) => unknown;
 /** Sees the input and output of a forward that succeeded. */
-export type ForwardHook<In, Out> = (module: AnyModule, input: In, output: Out) => unknown;
-export type ForwardCleanup = (module: AnyModule) => unknown;
-export type BackwardHook = (module: AnyModule) => unknown;
+export type ForwardHook<In, Out> = (module: AnyModule, input: In, output: Out, call: ForwardCall) => unknown;
+export type ForwardCleanup = (module: AnyModule, call: ForwardCall) => unknown;
+export type BackwardHook = (module: AnyModule, call: ForwardCall) => unknown;
 
 /** Functions in order of registration; the same one may be registered twice. */
 class HookList<H> {
@@ -61,18 +67,19 @@ export async function runForward<In extends readonly unknown[], Out>(
   forward: (...input: In) => Promise<Out>,
 ): Promise<Out> {
   if (hooks.isEmpty) return forward.call(module, ...input);
+  const call: ForwardCall = {};
   const cleanups = hooks.forwardCleanup.all;
   let output: Out;
   try {
-    output = await runHooked(module, hooks, input, forward);
+    output = await runHooked(module, hooks, input, forward, call);
   } catch (error) {
-    await runCleanups(module, cleanups).catch((later: unknown) => {
+    await runCleanups(module, cleanups, call).catch((later: unknown) => {
       const { message } = asError(later);
       stderrLogger.warn(`${module.constructor.name}: a forward cleanup failed too, after forward had: ${message}`);
     });
     throw error;
   }
-  await runCleanups(module, cleanups);
+  await runCleanups(module, cleanups, call);
   return output;
 }
 
@@ -81,22 +88,23 @@ async function runHooked<In extends readonly unknown[], Out>(
   hooks: ModuleHooks,
   input: In,
   forward: (...input: In) => Promise<Out>,
+  call: ForwardCall,
 ): Promise<Out> {
-  for (const hook of hooks.forwardPre.all) await hook(module, input as never);
-  const passage = hooks.hasBackward && isGradEnabled() ? new BackwardPassage(module, hooks) : undefined;
+  for (const hook of hooks.forwardPre.all) await hook(module, input as never, call);
+  const passage = hooks.hasBackward && isGradEnabled() ? new BackwardPassage(module, hooks, call) : undefined;
   const wrapped = passage === undefined ? input : passage.wrapInput(input);
   const computed = await forward.call(module, ...wrapped);
   const output = passage === undefined ? computed : passage.wrapOutput(computed);
-  for (const hook of hooks.forwardPost.all) await hook(module, input as never, output as never);
+  for (const hook of hooks.forwardPost.all) await hook(module, input as never, output as never, call);
   return output;
 }
 
 /** Run all cleanups, whatever happens, then throw the first error. */
-async function runCleanups(module: AnyModule, cleanups: readonly ForwardCleanup[]): Promise<void> {
+async function runCleanups(module: AnyModule, cleanups: readonly ForwardCleanup[], call: ForwardCall): Promise<void> {
   const errors: unknown[] = [];
   for (const cleanup of cleanups) {
     try {
-      await cleanup(module);
+      await cleanup(module, call);
     } catch (error) {
       errors.push(error);
     }
@@ -113,10 +121,12 @@ class BackwardPassage {
   readonly #module: AnyModule;
   readonly #pre: readonly BackwardHook[];
   readonly #post: readonly BackwardHook[];
+  readonly #call: ForwardCall;
   #isInside = false;
 
-  constructor(module: AnyModule, hooks: ModuleHooks) {
+  constructor(module: AnyModule, hooks: ModuleHooks, call: ForwardCall) {
     this.#module = module;
+    this.#call = call;
     this.#pre = hooks.backwardPre.all;
     this.#post = hooks.backwardPost.all;
   }
@@ -133,7 +143,7 @@ class BackwardPassage {
   async #enter(): Promise<void> {
     if (this.#isInside) return;
     this.#isInside = true;
-    for (const hook of this.#pre) await hook(this.#module);
+    for (const hook of this.#pre) await hook(this.#module, this.#call);
     afterBackward(() => this.#leave()); // where no gradient goes to an input
   }
 
@@ -141,7 +151,7 @@ class BackwardPassage {
   async #leave(): Promise<void> {
     if (!this.#isInside) return;
     this.#isInside = false;
-    for (const hook of this.#post) await hook(this.#module);
+    for (const hook of this.#post) await hook(this.#module, this.#call);
   }
 }
 

@@ -16,6 +16,12 @@ function* membersOf(name: string, value: unknown): Generator<Named<Parameter | A
     for (const [index, item] of value.entries()) yield* membersOf(`${name}.${index}`, item);
 }
 
+/** The parameters that are properties of `module` itself, each once, in order. */
+export function ownParametersOf(module: AnyModule): Parameter[] {
+  const own = [...ownMembers(module)].map(([, member]) => member).filter((member) => member instanceof Parameter);
+  return [...new Set(own)];
+}
+
 /** Direct children, in order; one that is assigned twice under its first name. */
 export function* childrenOf(module: AnyModule): Generator<Named<AnyModule>> {
   const seen = new Set<AnyModule>();

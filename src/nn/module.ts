@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { DType } from '../core/dtype';
 import { InvalidArgumentError } from '../core/errors';
 import { parseOptions } from '../core/options';
 import { assertNoPendingCall } from '../tensor/pending-calls';
@@ -13,6 +14,7 @@ import {
   runForward,
 } from './module-hooks';
 import type { AnyModule, LoadStateResult, Named, StateDict } from './any-module';
+import { convertModule } from './module-dtype';
 import { loadModuleState, saveModuleState } from './module-state';
 import { childrenOf, join, MODULE_BRAND, modulesOf, parametersOf } from './module-tree';
 import type { Parameter } from './parameter';
@@ -145,6 +147,19 @@ export abstract class Module<In extends readonly unknown[] = [Tensor], Out = Ten
       }
     }
     return [...found].map(([buffer, name]) => [name, buffer]);
+  }
+
+  /**
+   * Convert all floating point parameters and buffers, here and below, to `dtype`, in place: they stay the same tensors, so
+   * optimizers made before go on with them (what they keep of a 16-bit parameter is float32). Gradients are converted
+   * with their parameters. Call it before the module is wrapped.
+   *
+   * @throws InvalidArgumentError, with nothing changed, unless `dtype` is of floating point, for parameters of a wrapped
+   *   module, and while a backward() or step() is at work
+   */
+  to(dtype: DType): this {
+    convertModule(this, dtype);
+    return this;
   }
 
   /** Drop the gradients of all parameters. */

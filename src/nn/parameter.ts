@@ -1,8 +1,11 @@
 import { z } from 'zod';
 import { InvalidArgumentError } from '../core/errors';
-import { isFloatDType } from '../core/dtype';
+import { copyBuffer, isFloatDType, type DType, type HostBuffer } from '../core/dtype';
 import { parseOptions } from '../core/options';
 import { describeTensor } from '../tensor/describe';
+import { convertBuffer } from '../tensor/operators/cast';
+import { checkShape, sizeOf, type Shape } from '../tensor/shape';
+import { Storage } from '../tensor/storage';
 import { adoptMemory, Tensor } from '../tensor/tensor';
 
 /** The ranks that hold the parts of a sharded parameter. */
@@ -18,6 +21,9 @@ export interface PlacementGroup {
  * overflow checks and checkpoints read it.
  */
 export type Placement = 'replicated' | { readonly group: PlacementGroup; readonly dim: number };
+
+/** Makes the first values of a parameter that has none yet; float32, the same at each call. */
+export type InitialValues = () => Float32Array;
 
 export interface ParameterOptions {
   /** False for a frozen parameter; default true. */
@@ -41,6 +47,7 @@ const optionsSchema = z.strictObject({
 export class Parameter extends Tensor {
   #name: string | undefined;
   #placement: Placement;
+  #initialValues: InitialValues | undefined;
 
   /**
    * @param tensor gives its memory, which is not copied; where it was computed from others, the graph is left behind
@@ -83,8 +90,67 @@ export class Parameter extends Tensor {
     this.#placement = placement;
   }
 
+  /**
+   * @internal A parameter with a shape and no memory; it takes none before `materialize`, and whatever reads it throws. See
+   * [Note: deferred parameters].
+   */
+  static deferred(shape: Shape, initialValues: InitialValues): Parameter {
+    const explain = (): Error => noValuesYet(parameter);
+    const storage = Storage.vacant('float32', sizeOf(shape), explain, 'parameters');
+    const parameter = new Parameter(new Tensor({ storage, shape: checkShape(shape, 'a deferred parameter') }));
+    parameter.#initialValues = initialValues;
+    return parameter;
+  }
+
+  /** @internal True for a parameter that was created deferred and has no values yet. */
+  get isDeferred(): boolean {
+    return this.#initialValues !== undefined;
+  }
+
+  /** @internal Convert to `dtype`; a deferred parameter stays deferred. */
+  convert(dtype: DType, what: string): void {
+    if (this.isDeferred) {
+      this.replaceStorage(
+        Storage.vacant(dtype, this.size, () => noValuesYet(this), 'parameters'),
+        what,
+      );
+    } else this.replaceStorage(Storage.of(convertBuffer(this.storage, dtype), 'parameters'), what);
+  }
+
+  /** @internal Give a deferred parameter its first values, in memory of its own; any other is left alone. */
+  materialize(): void {
+    if (this.#initialValues === undefined) return;
+    this.occupy(this.#firstValues(this.#initialValues));
+    this.storage.allocation.resume();
+    this.#initialValues = undefined;
+  }
+
+  /**
+   * @internal Write the values, the first ones of a deferred parameter, into `storage`, which is its memory from now on; of
+   * another floating point dtype, it converts them.
+   */
+  moveInto(storage: Storage, what: string): void {
+    const values = this.#initialValues === undefined ? this.storage : Storage.of(this.#initialValues());
+    copyBuffer(storage.buffer, values.dtype === storage.dtype ? values.buffer : convertBuffer(values, storage.dtype));
+    this.replaceStorage(storage, what);
+    this.#initialValues = undefined;
+  }
+
+  #firstValues(initialValues: InitialValues): HostBuffer {
+    const values = initialValues();
+    return this.dtype === 'float32' ? values : convertBuffer(Storage.of(values), this.dtype);
+  }
+
   /** @internal Take the name under which a Module lists it: the first one, then one that ends in the one it has. */
   addName(name: string): void {
     if (this.#name === undefined || name.endsWith(`.${this.#name}`)) this.#name = name;
   }
+}
+
+function noValuesYet(parameter: Parameter): InvalidArgumentError {
+  return new InvalidArgumentError(
+    `${describeTensor(parameter)} has no values yet: it was made inside the factory that was given to zeroWrap, which ` +
+      'gives it values later, unit by unit. Use it after zeroWrap, inside withFullParameters; or start it from values of ' +
+      'your own with new Parameter(tensor), which is not deferred.',
+  );
 }

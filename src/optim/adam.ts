@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { parseOptions } from '../core/options';
-import { Optimizer, type UpdateTarget } from './optimizer';
+import { Optimizer } from './optimizer';
 import type { OptimizerParams } from './param-group';
+import type { UpdateTarget } from './update-rule';
 
 export interface AdamOptions {
   /** Learning rate; default 0.001. */

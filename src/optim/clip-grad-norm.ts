@@ -5,6 +5,7 @@ import { Parameter } from '../nn/parameter';
 import { describeTensor } from '../tensor/describe';
 import { kernels } from '../tensor/kernels/kernels';
 import { floatsOf } from '../tensor/operators/floats';
+import type { Storage } from '../tensor/storage';
 import { Tensor } from '../tensor/tensor';
 import { storeFloats } from './float-buffer';
 import { gradientGates } from './gradient-gates';
@@ -45,19 +46,22 @@ export async function clipGradients(
   options: ClipGradNormOptions | undefined,
   operation: string,
 ): Promise<number> {
-  const { normType } = parseOptions(schema, options, operation);
-  if (typeof maxNorm !== 'number' || !(maxNorm >= 0)) {
-    throw new InvalidArgumentError(`${operation}: expected a maxNorm of 0 or more, got ${String(maxNorm)}.`);
-  }
-  const norm = new GradientNorm(normType);
+  const norm = startNorm(maxNorm, options, operation);
   parameters.forEach((parameter) => refuseSharded(parameter, operation));
   for (const gate of gradientGates(parameters)) await gate.settle(operation);
   const gradients = parameters.flatMap((parameter) => parameter.grad ?? []);
   for (const gradient of gradients) norm.add(gradient.storage);
   const total = norm.value;
   const coefficient = clipCoefficient(total, maxNorm);
-  if (coefficient !== 1) gradients.forEach((gradient) => scaleInPlace(gradient, coefficient));
+  if (coefficient !== 1) gradients.forEach((gradient) => scaleInPlace(gradient.storage, coefficient));
   return total;
+}
+
+/** An empty norm of the kind that `options` asks for. @throws InvalidArgumentError if they, or `maxNorm`, are not valid */
+export function startNorm(maxNorm: number, options: ClipGradNormOptions | undefined, operation: string): GradientNorm {
+  const { normType } = parseOptions(schema, options, operation);
+  if (typeof maxNorm === 'number' && maxNorm >= 0) return new GradientNorm(normType);
+  throw new InvalidArgumentError(`${operation}: expected a maxNorm of 0 or more, got ${String(maxNorm)}.`);
 }
 
 /** What gradients of norm `norm` are multiplied by: a float32, NaN if the norm is. */
@@ -66,10 +70,11 @@ export function clipCoefficient(norm: number, maxNorm: number): number {
   return Math.fround(Math.min(1, maxNorm / (norm + 1e-6)));
 }
 
-function scaleInPlace(gradient: Tensor, coefficient: number): void {
-  const values = floatsOf(gradient.storage);
+/** Multiply all elements by a clipping coefficient. */
+export function scaleInPlace(gradient: Storage, coefficient: number): void {
+  const values = floatsOf(gradient);
   kernels.scale(values, values, coefficient);
-  storeFloats(values, gradient.storage);
+  storeFloats(values, gradient);
 }
 
 function listTensors(parameters: Tensor | Iterable<Tensor>): Tensor[] {

@@ -6,6 +6,7 @@ import { formatShape, isSameShape } from '../tensor/shape';
 import { withMemoryCategory } from '../tensor/storage';
 import { Tensor } from '../tensor/tensor';
 import { keep } from '../tensor/tidy';
+import { MASTER, needsMaster } from './master-copy';
 import type { ParamGroup, ParseSettings } from './param-group';
 import { type ParameterState, stateDTypeOf } from './parameter-state';
 
@@ -114,11 +115,15 @@ function loadParameterState(
     throw new InvalidArgumentError(`${what}.step: expected a whole number above 0, got ${String(step)}.`);
   }
   const missing = names.filter((name) => !(name in buffers));
-  const unexpected = Object.keys(buffers).filter((name) => !names.includes(name));
+  // a state from before there were master copies has none: they start from the parameter
+  const allowed = needsMaster(parameter.dtype) ? [...names, MASTER] : names;
+  const unexpected = Object.keys(buffers).filter((name) => !allowed.includes(name));
   if (missing.length > 0 || unexpected.length > 0) {
     throw new InvalidArgumentError(
       `${what}: expected the buffers ${names.join(', ') || '(none)'}, got ${Object.keys(buffers).join(', ') || 'none'}. ` +
-        'It was saved by another kind of optimizer or with other settings.',
+        (unexpected.includes(MASTER)
+          ? `A master copy belongs to a 16-bit parameter, and this one is ${parameter.dtype}.`
+          : 'It was saved by another kind of optimizer or with other settings.'),
     );
   }
   return { step, buffers: mapValues(buffers, (value, name) => loadBuffer(value, parameter, `${what}.${name}`)) };
@@ -131,7 +136,7 @@ function loadBuffer(value: unknown, parameter: Tensor, what: string): Tensor {
       `${what}: expected a floating point tensor of shape ${formatShape(parameter.shape)}, got ${got}.`,
     );
   }
-  const dtype = stateDTypeOf(parameter);
+  const dtype = stateDTypeOf(parameter.dtype);
   return keep(
     withMemoryCategory('optimizer', () => noGrad(() => (value.dtype === dtype ? value.clone() : value.to(dtype)))),
   );

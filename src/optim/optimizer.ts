@@ -1,12 +1,10 @@
 import { InvalidArgumentError } from '../core/errors';
-import { floatsOf } from '../tensor/operators/floats';
 import { assertNoPendingCall, markPendingCall } from '../tensor/pending-calls';
-import type { Storage } from '../tensor/storage';
 import type { Tensor } from '../tensor/tensor';
 import { clipGradients, type ClipGradNormOptions } from './clip-grad-norm';
-import { type FloatBuffer, storeFloats } from './float-buffer';
 import { gradientGates } from './gradient-gates';
-import { loadOptimizerState, type OptimizerState, saveOptimizerState } from './optimizer-state';
+import { type LoadedState, loadOptimizerState, type OptimizerState, saveOptimizerState } from './optimizer-state';
+import { followParameter } from './master-copy';
 import {
   makeParamGroup,
   makeParamGroups,
@@ -15,19 +13,11 @@ import {
   type ParamGroupOptions,
   type ParseSettings,
 } from './param-group';
-import { emptyParameterState, type ParameterState, stateBuffer } from './parameter-state';
-
-/** What `Optimizer.update` works on: a parameter or, if the optimizer is element-wise, any part of one. */
-export interface UpdateTarget {
-  /** Changed in place. */
-  readonly parameter: FloatBuffer;
-  /** As long as the parameter; only read. */
-  readonly gradient: FloatBuffer;
-  /** One buffer for each of `stateNames`, as long as the parameter, zero at first; changed in place. */
-  readonly state: Readonly<Record<string, FloatBuffer>>;
-  /** The number of this update of this parameter, from 1. */
-  readonly step: number;
-}
+import { emptyParameterState, type ParameterState } from './parameter-state';
+import type { ScalableOptimizer } from './scalable-optimizer';
+import { updateSlice } from './slice-update';
+import { unscaleGradients } from './unscale-gradients';
+import type { UpdateRule, UpdateTarget } from './update-rule';
 
 /**
  * Updates parameters from their gradients; base of SGD, Adam and AdamW, and of your own.
@@ -36,9 +26,12 @@ export interface UpdateTarget {
  * its state and step count with it. A subclass gives `stateNames` and `update`, which works on plain buffers, so that a
  * strategy can hand it parts of parameters (ZeRO does, if `isElementwise`).
  *
- * 16-bit parameters: state is float32, updates are computed in float32 and rounded once.
+ * 16-bit parameters: state is float32; updates are summed up in float32, in a state buffer `master`, and the parameter is
+ * that, rounded once ([Note: master copies]).
  */
-export abstract class Optimizer<Settings extends { lr: number } = { lr: number }, Options extends object = object> {
+export abstract class Optimizer<Settings extends { lr: number } = { lr: number }, Options extends object = object>
+  implements UpdateRule<Settings>, ScalableOptimizer
+{
   /** The groups; their settings may be changed between steps, as `optimizer.paramGroups[0].lr = 0.01`. */
   readonly paramGroups: readonly ParamGroup<Settings>[];
   readonly #groups: ParamGroup<Settings>[];
@@ -46,6 +39,7 @@ export abstract class Optimizer<Settings extends { lr: number } = { lr: number }
   readonly #parse: ParseSettings<Settings>;
   readonly #states = new Map<Tensor, ParameterState>();
   #pendingCall: string | undefined;
+  #owner: string | undefined;
 
   /**
    * True if `update` treats every element by itself, so that a parameter may be cut anywhere. False for rules that look
@@ -121,14 +115,39 @@ export abstract class Optimizer<Settings extends { lr: number } = { lr: number }
     });
   }
 
+  /**
+   * Multiply all gradients by `factor`, in place; a 16-bit gradient becomes a float32 one, in which nothing that was scaled
+   * up to be representable vanishes. Waits for gradients in flight, as `step` does. A GradScaler calls it.
+   * @returns whether a gradient is NaN or infinite afterwards; all are multiplied nevertheless
+   */
+  async unscaleGradients(factor: number): Promise<boolean> {
+    return this.#exclusively('unscaleGradients()', async () => {
+      for (const gate of gradientGates(this.parameters)) await gate.settle('optimizer.unscaleGradients()');
+      return unscaleGradients(this.parameters, factor);
+    });
+  }
+
+  /**
+   * The complete settings of `paramGroups[groupIndex]` as they are now.
+   * @throws InvalidArgumentError if a program has made one of them invalid
+   */
+  settingsOf(groupIndex: number): Settings {
+    const { params: _params, ...given } = this.#groups[groupIndex] as ParamGroup<Settings>;
+    return this.#parse(given, `${this.constructor.name}.step: paramGroups[${groupIndex}]`);
+  }
+
   /** What is kept about a parameter; undefined before its first update. */
   stateOf(parameter: Tensor): ParameterState | undefined {
-    return this.#states.get(parameter);
+    this.assertOwnState('optimizer.stateOf()');
+    const kept = this.#states.get(parameter);
+    if (kept !== undefined) followParameter(kept, parameter.storage);
+    return kept;
   }
 
   /** State and settings, parameters by their index over all groups. A copy: later steps do not change it. */
   stateDict(): OptimizerState {
-    this.#refuseIfPending('stateDict()');
+    this.#refuse('stateDict()');
+    for (const [parameter, kept] of this.#states) followParameter(kept, parameter.storage);
     return saveOptimizerState(this.paramGroups, this.#states);
   }
 
@@ -137,48 +156,73 @@ export abstract class Optimizer<Settings extends { lr: number } = { lr: number }
    * @throws InvalidArgumentError, with nothing changed, unless groups, parameter shapes and buffers are the same
    */
   loadStateDict(state: OptimizerState): void {
-    this.#refuseIfPending('loadStateDict()');
+    this.prepareLoadStateDict(state)();
+  }
+
+  /**
+   * The first half of `loadStateDict`: check and copy everything, and change nothing. The function returned takes the copy
+   * over, and cannot fail; so a caller can be sure of all that it loads before it changes anything.
+   */
+  prepareLoadStateDict(state: OptimizerState): () => void {
+    this.#refuse('loadStateDict()');
+    const loaded = this.readState(state);
+    return () => {
+      loaded.settings.forEach((settings, index) => Object.assign(this.paramGroups[index] as object, settings));
+      for (const { buffers } of this.#states.values()) Object.values(buffers).forEach((buffer) => buffer.dispose());
+      this.#states.clear();
+      for (const [parameter, parameterState] of loaded.states) this.#states.set(parameter, parameterState);
+    };
+  }
+
+  /** @internal What `loadStateDict` would take over, checked and copied. The caller owns the copy. */
+  readState(state: OptimizerState): LoadedState<Settings> {
     const what = `${this.constructor.name}.loadStateDict`;
-    const loaded = loadOptimizerState(state, this.paramGroups, this.#parse, (group) => this.stateNames(group), what);
-    loaded.settings.forEach((settings, index) => Object.assign(this.paramGroups[index] as object, settings));
-    for (const { buffers } of this.#states.values()) Object.values(buffers).forEach((buffer) => buffer.dispose());
-    this.#states.clear();
-    for (const [parameter, parameterState] of loaded.states) this.#states.set(parameter, parameterState);
+    return loadOptimizerState(state, this.paramGroups, this.#parse, (group) => this.stateNames(group), what);
+  }
+
+  /**
+   * @internal A strategy keeps the state of these parameters from now on, so that calls which would read or change it here
+   * are refused; zeroGrad, new groups, and changes of the groups' settings, are not. Undefined takes the optimizer back.
+   * @param owner whose optimizer is to be used instead, for messages: 'zeroWrap'
+   */
+  handOver(owner: string | undefined): void {
+    this.#owner = owner;
+  }
+
+  /** @internal @throws InvalidArgumentError, naming `operation`, while the state is kept by another, see `handOver` */
+  assertOwnState(operation: string): void {
+    if (this.#owner === undefined) return;
+    throw new InvalidArgumentError(
+      `${operation}: ${this.#owner} has taken this optimizer over and keeps its state, in parts on all ranks. ` +
+        `Use the optimizer that ${this.#owner} returned.`,
+    );
   }
 
   /** Functions that update the group's parameters; whatever can be refused is refused here, before the first one runs. */
-  #planGroup(group: ParamGroup<Settings>, index: number): (() => void)[] {
-    const { params, ...given } = group;
-    const settings = this.#parse(given, `${this.constructor.name}.step: paramGroups[${index}]`);
-    const names = this.stateNames(settings);
+  #planGroup({ params }: ParamGroup<Settings>, index: number): (() => void)[] {
+    const settings = this.settingsOf(index);
     return params.flatMap((parameter) => {
       const gradient = parameter.grad?.storage;
       if (gradient === undefined) return [];
-      const target = parameter.storage; // throws, naming the parameter, where another rank holds it
-      return [() => this.#updateParameter(parameter, target, gradient, names, settings)];
+      const { storage, shape } = parameter; // throws, naming the parameter, where another rank holds it
+      return [
+        () => {
+          updateSlice(this, { parameter: storage, gradient, kept: this.#stateToUpdate(parameter), shape }, settings);
+        },
+      ];
     });
   }
 
-  #updateParameter(
-    parameter: Tensor,
-    target: Storage,
-    gradient: Storage,
-    names: readonly string[],
-    settings: Settings,
-  ): void {
+  #stateToUpdate(parameter: Tensor): ParameterState {
     let kept = this.#states.get(parameter);
     if (kept === undefined) this.#states.set(parameter, (kept = emptyParameterState()));
-    const state: Record<string, FloatBuffer> = {};
-    for (const name of names) state[name] = floatsOf(stateBuffer(kept, name, parameter).storage);
-    const values = floatsOf(target);
-    this.update({ parameter: values, gradient: floatsOf(gradient), state, step: ++kept.step }, settings);
-    storeFloats(values, target);
+    return kept;
   }
 
   /** Run one call that reads or changes what others do; a second one meanwhile is refused, and so is a backward(). */
   async #exclusively<T>(call: string, run: () => Promise<T>): Promise<T> {
-    this.#refuseIfPending(call);
-    const release = markPendingCall(this.parameters, call);
+    this.#refuse(call);
+    const release = markPendingCall(this.parameters, `optimizer.${call}`);
     this.#pendingCall = call;
     try {
       return await run();
@@ -186,6 +230,12 @@ export abstract class Optimizer<Settings extends { lr: number } = { lr: number }
       this.#pendingCall = undefined;
       release();
     }
+  }
+
+  /** @throws InvalidArgumentError if the state is kept by another, or a call that was not awaited is at work on it */
+  #refuse(call: string): void {
+    this.#refuseIfPending(call);
+    this.assertOwnState(`optimizer.${call}`);
   }
 
   #refuseIfPending(call: string): void {

@@ -1,8 +1,9 @@
 import { z } from 'zod';
 import { parseOptions } from '../core/options';
 import { InvalidArgumentError } from '../core/errors';
-import { Optimizer, type UpdateTarget } from './optimizer';
+import { Optimizer } from './optimizer';
 import type { OptimizerParams } from './param-group';
+import type { UpdateTarget } from './update-rule';
 
 export interface SGDOptions {
   /** Learning rate; default 0.001. */

@@ -137,6 +137,24 @@ export class ProcessGroup {
     return this.#kept('reduceScatter', (channel) => collectives.reduceScatter(channel, tensor, op, options));
   }
 
+  /**
+   * `allGather` into a tensor that is there: `output` holds all ranks' elements, in rank order, `size` times as many as
+   * `input`. In place where `input` is this rank's part of `output`.
+   */
+  allGatherInto(output: Tensor, input: Tensor, options: CallOptions = {}): Work {
+    return this.#launch('allGather', (channel) => collectives.allGatherInto(channel, output, input, options));
+  }
+
+  /**
+   * `reduceScatter` into a tensor that is there: part `rank` of the `size` equal parts of `input`, reduced. In place where
+   * `output` is that part of `input`; the other parts stay as they are.
+   */
+  reduceScatterInto(output: Tensor, input: Tensor, op: ReduceOp = ReduceOp.Sum, options: CallOptions = {}): Work {
+    return this.#launch('reduceScatter', (channel) =>
+      collectives.reduceScatterInto(channel, output, input, op, options),
+    );
+  }
+
   /** On rank `dst` all ranks' tensors, stacked in rank order: [size, ...shape]; undefined on the others. */
   gather(tensor: Tensor, dst: number, options: CallOptions = {}): Promise<Tensor | undefined> {
     return this.#kept('gather', (channel) => collectives.gather(channel, tensor, dst, options));

@@ -88,6 +88,30 @@ export async function allGather(channel: GroupChannel, tensor: Tensor, options: 
   return Tensor.wrap(recv, [channel.size, ...tensor.shape]);
 }
 
+export function allGatherInto(channel: GroupChannel, output: Tensor, input: Tensor, options: CallOptions): Work {
+  return channel.launch('allGather', () => {
+    const place = channel.place('allGather');
+    const send = bufferForCall(input, place);
+    const call = { op: 'allGather', dtype: input.dtype, counts: send.length } as const;
+    return channel.watch(call, channel.backend.allGather(send, bufferToChange(output, place), options));
+  });
+}
+
+export function reduceScatterInto(
+  channel: GroupChannel,
+  output: Tensor,
+  input: Tensor,
+  op: ReduceOp,
+  options: CallOptions,
+): Work {
+  return channel.launch('reduceScatter', () => {
+    const place = channel.place('reduceScatter');
+    const recv = bufferToChange(output, place);
+    const call = { op: 'reduceScatter', dtype: input.dtype, counts: recv.length } as const;
+    return channel.watch(call, channel.backend.reduceScatter(bufferForCall(input, place), recv, op, options));
+  });
+}
+
 export async function reduceScatter(
   channel: GroupChannel,
   tensor: Tensor,

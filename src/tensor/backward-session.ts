@@ -3,13 +3,16 @@ import { ContextKey } from '../core/context';
 import { InvalidArgumentError } from '../core/errors';
 import type { GradientGate, GradientLeaf } from './gradient-leaf';
 import { describeTensor } from './describe';
+import { sumGradients } from './operators/accumulate';
 import { notAwaited } from './pending-calls';
+import type { Value } from './value';
 
 const sessionKey = new ContextKey<BackwardSession | undefined>(undefined);
 
 interface LeafProgress {
   usesLeft: number;
-  hasGradient: boolean;
+  /** The sum of what has come in, with a hold on its memory. */
+  gradient: Value | undefined;
 }
 
 type Callback = () => void | Promise<void>;
@@ -24,7 +27,10 @@ export class BackwardSession {
   readonly #leaves = new Map<GradientLeaf, LeafProgress>();
   readonly #gates = new Set<GradientGate>();
   readonly #callbacks: Callback[] = [];
+  readonly #cleanups: (() => void)[] = [];
+  #hold: Promise<void> | undefined;
   #isOver = false;
+  #isLossScaled = false;
 
   /** The session that this context runs in, if it has not ended. */
   static current(): BackwardSession | undefined {
@@ -47,7 +53,7 @@ export class BackwardSession {
     for (const [leaf, count] of uses) {
       leaf.pendingBackward = this;
       const progress = this.#leaves.get(leaf);
-      if (progress === undefined) this.#leaves.set(leaf, { usesLeft: count, hasGradient: false });
+      if (progress === undefined) this.#leaves.set(leaf, { usesLeft: count, gradient: undefined });
       else progress.usesLeft += count;
     }
   }
@@ -73,15 +79,47 @@ export class BackwardSession {
     for (const gate of this.#gates) gate.inspect?.(reached.map((leaf) => leaf.tensor));
   }
 
-  /** The leaf has got a gradient in this session. */
-  noteGradient(leaf: GradientLeaf): void {
-    (this.#leaves.get(leaf) as LeafProgress).hasGradient = true;
+  /** A gradient for the leaf has come in, with a hold on its memory. */
+  deliver(leaf: GradientLeaf, gradient: Value): void {
+    const progress = this.#leaves.get(leaf) as LeafProgress;
+    progress.gradient = sumGradients(progress.gradient, gradient);
   }
 
-  /** One use is over; after the last one the leaf's hooks run, if it has got a gradient. */
+  /** One use is over; after the last one the leaf, if a gradient has come in, takes the sum, and its hooks run. */
   finishUse(leaf: GradientLeaf): void {
     const progress = this.#leaves.get(leaf) as LeafProgress;
-    if (--progress.usesLeft === 0 && progress.hasGradient) leaf.runHooks();
+    if (--progress.usesLeft > 0 || progress.gradient === undefined) return;
+    leaf.accumulate(progress.gradient);
+    progress.gradient = undefined;
+    leaf.runHooks();
+  }
+
+  /**
+   * Whether a GradScaler has scaled the loss of this backward. Its node is the first to run and notes it here; a strategy
+   * that scales by itself (ZeRO in float16) then leaves it out.
+   */
+  get isLossScaled(): boolean {
+    return this.#isLossScaled;
+  }
+
+  noteLossScaled(): void {
+    this.#isLossScaled = true;
+  }
+
+  /**
+   * Let no further node run until `promise`, which does not reject, has settled. Called from a gradient hook by a strategy
+   * that wants memory back first.
+   */
+  holdUp(promise: Promise<void>): void {
+    const before = this.#hold;
+    this.#hold = before === undefined ? promise : before.then(() => promise);
+  }
+
+  /** What the next node has to wait for. */
+  takeHold(): Promise<void> | undefined {
+    const hold = this.#hold;
+    this.#hold = undefined;
+    return hold;
   }
 
   addCallback(callback: Callback): void {
@@ -95,10 +133,17 @@ export class BackwardSession {
     }
   }
 
+  /** Run `cleanup`, which does not throw, at the end, after success and failure alike. */
+  addCleanup(cleanup: () => void): void {
+    this.#cleanups.push(cleanup);
+  }
+
   /** Nothing is pending any more. */
   end(): void {
     this.#isOver = true;
-    for (const leaf of this.#leaves.keys()) {
+    for (const cleanup of this.#cleanups) cleanup();
+    for (const [leaf, { gradient }] of this.#leaves) {
+      gradient?.storage.allocation.release(); // after a failure
       if (leaf.pendingBackward === this) leaf.pendingBackward = undefined;
     }
   }

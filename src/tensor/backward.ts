@@ -2,16 +2,19 @@
  * The engine: carries gradients from a tensor to the leaves it was made of.
  *
  * [Note: order of backward] Nodes run in descending order of creation, which is an order in which every use of a result
- * comes before the result itself, the same on every run. The gradients that meet in a leaf during one backward are summed
- * in that order first, and then added to `.grad`.
+ * comes before the result itself, the same on every run. The gradients that meet in a leaf during one outermost backward,
+ * nested ones included, are summed in that order first, and then added to `.grad`: a checkpointed part of the graph, which
+ * a nested backward goes through, gives the same bits. Autocast is off: backward runs in the dtypes of the forward.
  */
+import { fromHere } from '../core/call-site';
+import { noteCallInFlight } from '../core/calls-in-flight';
 import { InvalidArgumentError } from '../core/errors';
+import { withAutocast } from './autocast-mode';
 import { BackwardSession } from './backward-session';
 import { GradientLeaf } from './gradient-leaf';
 import { noGrad } from './gradient-mode';
 import type { Edge, GraphNode, Source } from './graph';
-import { add } from './operators/arithmetic';
-import { addInto } from './operators/accumulate';
+import { sumGradients } from './operators/accumulate';
 import type { Value } from './value';
 
 /**
@@ -27,15 +30,21 @@ export async function runBackward(root: Edge | GradientLeaf, seed: Value): Promi
   session.claim(plan.uses);
   const traversal = new Traversal(session, plan);
   seed.storage.allocation.hold();
-  try {
-    await session.run(() =>
-      noGrad(async () => {
-        await session.enter(plan.uses.keys());
-        await traversal.run(root, seed);
-        if (outer === undefined) await session.runCallbacks();
-      }),
+  const isOver = noteCallInFlight('backward()');
+  const run = (): Promise<void> =>
+    session.run(() =>
+      noGrad(() =>
+        withAutocast(undefined, async () => {
+          await session.enter(plan.uses.keys());
+          await traversal.run(root, seed);
+          if (outer === undefined) await session.runCallbacks();
+        }),
+      ),
     );
+  try {
+    await (outer === undefined && isSynchronised(plan) ? fromHere(run) : run());
   } finally {
+    isOver();
     traversal.free();
     if (outer === undefined) session.end();
   }
@@ -46,6 +55,12 @@ interface Plan {
   readonly nodes: readonly GraphNode[];
   /** How often each leaf is used, hidden uses included. */
   readonly uses: ReadonlyMap<GradientLeaf, number>;
+}
+
+/** Whether a strategy will communicate in this backward, so that the line of the call is worth knowing. */
+function isSynchronised({ uses }: Plan): boolean {
+  for (const leaf of uses.keys()) if (leaf.gradientGate !== undefined) return true;
+  return false;
 }
 
 function planBackward(root: Edge | GradientLeaf): Plan {
@@ -75,26 +90,18 @@ function graphIsFreed(node: GraphNode): InvalidArgumentError {
   );
 }
 
-/** What has come in for one leaf during one traversal. */
-interface LeafSum {
-  gradient: Value | undefined;
-  usesLeft: number;
-}
-
 class Traversal {
   readonly #session: BackwardSession;
   readonly #nodes: readonly GraphNode[];
-  readonly #leaves = new Map<GradientLeaf, LeafSum>();
 
   constructor(session: BackwardSession, plan: Plan) {
     this.#session = session;
     this.#nodes = plan.nodes;
-    for (const [leaf, count] of plan.uses) this.#leaves.set(leaf, { gradient: undefined, usesLeft: count });
   }
 
   async run(root: Edge | GradientLeaf, seed: Value): Promise<void> {
     this.#deliver(root, seed);
-    if (root instanceof GradientLeaf) this.#finishUse(root);
+    if (root instanceof GradientLeaf) this.#session.finishUse(root);
     for (const node of this.#nodes) {
       const hasGradient = node.gradients.some((gradient) => gradient !== undefined);
       const ran = hasGradient ? node.run(node.gradients) : [];
@@ -102,54 +109,25 @@ class Traversal {
       const { inputs } = node;
       node.free();
       inputs.forEach((source, index) => this.#deliver(source, gradients[index]));
-      for (const source of inputs) if (source instanceof GradientLeaf) this.#finishUse(source);
-      for (const leaf of node.hiddenLeaves) this.#finishUse(leaf);
+      for (const source of inputs) if (source instanceof GradientLeaf) this.#session.finishUse(source);
+      for (const leaf of node.hiddenLeaves) this.#session.finishUse(leaf);
+      const hold = this.#session.takeHold();
+      if (hold !== undefined) await hold;
     }
   }
 
   /** Let go of all that is left: nothing after a success, everything that was not reached after a failure. */
   free(): void {
     for (const node of this.#nodes) node.free();
-    for (const sum of this.#leaves.values()) sum.gradient?.storage.allocation.release();
-    this.#leaves.clear();
   }
 
   /** Pass a gradient, with a hold on its memory, to where it goes. */
   #deliver(source: Source, gradient: Value | undefined): void {
     if (gradient === undefined) return;
     if (source === undefined) return gradient.storage.allocation.release();
-    if (source instanceof GradientLeaf) {
-      const sum = this.#leaves.get(source) as LeafSum;
-      sum.gradient = accumulate(sum.gradient, gradient);
-    } else {
-      source.node.gradients[source.output] = accumulate(source.node.gradients[source.output], gradient);
-    }
+    if (source instanceof GradientLeaf) this.#session.deliver(source, gradient);
+    else source.node.gradients[source.output] = sumGradients(source.node.gradients[source.output], gradient);
   }
-
-  #finishUse(leaf: GradientLeaf): void {
-    const sum = this.#leaves.get(leaf) as LeafSum;
-    if (--sum.usesLeft === 0 && sum.gradient !== undefined) {
-      leaf.accumulate(sum.gradient);
-      sum.gradient = undefined;
-      this.#session.noteGradient(leaf);
-    }
-    this.#session.finishUse(leaf);
-  }
-}
-
-/** The sum of what was there and what comes in, in memory of its own unless it is the first; the holds pass to the sum. */
-function accumulate(present: Value | undefined, incoming: Value): Value {
-  if (present === undefined) return incoming;
-  if (present.storage.allocation.holders === 1) {
-    addInto(present.storage, incoming.storage);
-    incoming.storage.allocation.release();
-    return present;
-  }
-  const sum = add(present, incoming).output;
-  sum.storage.allocation.hold();
-  present.storage.allocation.release();
-  incoming.storage.allocation.release();
-  return sum;
 }
 
 function isPromise<T>(value: T | Promise<T>): value is Promise<T> {

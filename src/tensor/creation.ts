@@ -13,7 +13,7 @@ import {
 import { InvalidArgumentError } from '../core/errors';
 import { Generator } from '../core/generator';
 import { parseOptions } from '../core/options';
-import { defaultGenerator } from '../core/random';
+import { defaultGenerator, noteDraws } from '../core/random';
 import { convertBuffer } from './operators/cast';
 import { checkShape, formatShape, sizeOf, type Shape } from './shape';
 import { Storage } from './storage';
@@ -156,6 +156,7 @@ export function drawnValue(
   const { dtype = 'float32', generator = defaultGenerator() } = options;
   if (!isFloatDType(dtype)) throw new InvalidArgumentError(`${what}: expected a floating point dtype, got ${dtype}.`);
   const checked = checkShape(shape, what);
+  noteDraws(generator);
   const numbers = new Float64Array(sizeOf(checked));
   for (let i = 0; i < numbers.length; i++) numbers[i] = draw(generator);
   const buffer = dtype === 'float64' ? numbers : convertBuffer(Storage.of(numbers), dtype);

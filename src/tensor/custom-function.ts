@@ -1,7 +1,8 @@
 /** Operators whose backward the caller writes. */
-import type { DType } from '../core/dtype';
+import { isFloatDType, type DType } from '../core/dtype';
 import { InvalidArgumentError } from '../core/errors';
-import { isGradEnabled, noGrad } from './gradient-mode';
+import { autocastDType, withAutocast } from './autocast-mode';
+import { isGradEnabled, noGrad, showToObserver } from './gradient-mode';
 import { GraphNode, type NodeBackward } from './graph';
 import { zerosValue } from './operators/floats';
 import { formatShape, isSameShape, type Shape } from './shape';
@@ -18,7 +19,8 @@ export interface CustomFunction<In extends readonly Tensor[], Out extends Tensor
   /**
    * Computes the gradients of the inputs from those of the outputs (zeros for an output that nothing came back to). May
    * be async; backward() waits for it. Nothing is recorded inside; a nested backward() under `enableGrad` is part of the
-   * outermost one. Give back new tensors, or those that came in; leave both alone afterwards.
+   * outermost one. Autocast is on or off as it was in forward; then gradients are cast to the dtypes of the inputs. Give
+   * back new tensors, or those that came in; leave both alone afterwards.
    */
   readonly backward: (...gradients: Tensor[]) => InputGradients | Promise<InputGradients>;
   /**
@@ -62,9 +64,13 @@ function record<In extends readonly Tensor[], Out extends Tensor | readonly Tens
   made: readonly Tensor[],
 ): Tensor[] {
   const sources = inputs.map((input) => input.source);
-  const hiddenLeaves = (call.hiddenLeaves?.() ?? []).filter((leaf) => leaf.requiresGrad).map((leaf) => leaf.leaf);
+  const hidden = (call.hiddenLeaves?.() ?? []).filter((leaf) => leaf.requiresGrad);
+  const hiddenLeaves = hidden.map((leaf) => leaf.leaf);
   const needsGradient = hiddenLeaves.length > 0 || sources.some((source) => source !== undefined);
-  if (!isGradEnabled() || !needsGradient) return made.map((tensor) => (tensor.requiresGrad ? tensor.detach() : tensor));
+  if (!isGradEnabled() || !needsGradient) {
+    showToObserver([...inputs, ...hidden]);
+    return made.map((tensor) => (tensor.requiresGrad ? tensor.detach() : tensor));
+  }
   const name = call.name ?? 'customFunction';
   const node = new GraphNode(
     name,
@@ -93,13 +99,17 @@ function backwardOf(
   inputs: readonly TensorForm[],
   outputForms: readonly TensorForm[],
 ): NodeBackward {
+  const autocast = autocastDType();
   return async (gradients, needs) => {
     const incoming = outputForms.map(
       ({ dtype, shape }, index) => new Tensor(gradients[index] ?? zerosValue(dtype, shape)),
     );
     try {
-      const { result, made } = await collectMade(async () => backward(...incoming));
-      const returned = result instanceof Tensor || result === undefined ? [result] : result;
+      const { result: returned, made } = await collectMade(async () => {
+        const result = await withAutocast(autocast, async () => backward(...incoming));
+        const list = result instanceof Tensor || result === undefined ? [result] : result;
+        return autocast === undefined ? list : list.map((gradient, index) => castLike(gradient, inputs[index]));
+      });
       checkGradients(name, returned, inputs);
       return returned.map((gradient, index) => {
         if (gradient === undefined || needs[index] !== true) return undefined;
@@ -112,6 +122,12 @@ function backwardOf(
       for (const gradient of incoming) gradient.lease.release();
     }
   };
+}
+
+/** What autocast has made of a gradient, in the dtype of its input. */
+function castLike(gradient: Tensor | undefined, input: TensorForm | undefined): Tensor | undefined {
+  if (gradient === undefined || input === undefined || !isFloatDType(gradient.dtype)) return gradient;
+  return gradient.to(input.dtype);
 }
 
 function checkGradients(name: string, gradients: readonly (Tensor | undefined)[], inputs: readonly TensorForm[]): void {

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { InvalidArgumentError } from '../core/errors';
 import type { Generator } from '../core/generator';
 import { parseOptions } from '../core/options';
-import { defaultGenerator } from '../core/random';
+import { defaultGenerator, noteDraws } from '../core/random';
 import { where as chooseValues } from './operators/comparison';
 import { conv2d as convolve } from './operators/convolution';
 import { crossEntropy, type LossReduction } from './operators/cross-entropy';
@@ -114,6 +114,7 @@ export function dropout(x: Tensor, probability: number, options: DropoutOptions 
   }
   if (probability === 0) return x;
   const generator = options.generator ?? defaultGenerator();
+  noteDraws(generator);
   return applyOperator('dropout', [x], (values) => dropValues(values, probability, generator));
 }
 

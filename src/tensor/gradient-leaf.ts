@@ -1,5 +1,5 @@
 /** What autograd keeps about a leaf: a tensor that was not computed, and whose gradient is kept. */
-import { copyBuffer, isFloatDType } from '../core/dtype';
+import { copyBuffer, isFloatDType, isHalfDType } from '../core/dtype';
 import { InvalidArgumentError } from '../core/errors';
 import type { BackwardSession } from './backward-session';
 import { describeTensor } from './describe';
@@ -7,6 +7,7 @@ import { addInto } from './operators/accumulate';
 import { formatShape, isSameShape } from './shape';
 import { Storage } from './storage';
 import type { Tensor } from './tensor';
+import { keep } from './tidy';
 import type { Value } from './value';
 
 /**
@@ -27,6 +28,8 @@ export interface GradientGate {
    * @throws if the gradient was never synchronised
    */
   settle(operation: string): Promise<void>;
+  /** `.grad` of a leaf was set to undefined: what is kept of its gradient elsewhere is to go too. */
+  dropped?(leaf: Tensor): void;
 }
 
 export type GradientHook = (leaf: Tensor) => void;
@@ -36,7 +39,7 @@ export class GradientLeaf {
   gradientGate: GradientGate | undefined;
   /** The backward that is writing to this leaf. */
   pendingBackward: BackwardSession | undefined;
-  /** The call that is changing this leaf, such as 'step()'. */
+  /** The call that is changing this leaf, such as 'optimizer.step()'. */
   pendingCall: string | undefined;
   readonly #hooks = new Set<{ readonly run: GradientHook }>();
   readonly #createTensor: (value: Value) => Tensor;
@@ -53,14 +56,20 @@ export class GradientLeaf {
     return this.#grad?.isDisposed === true ? undefined : this.#grad;
   }
 
-  /** Replace the gradient. The account forgets the old one at once, unless it is the gradient buffer. */
+  /** Replace the gradient, which outlives every tidy() from here on. The account forgets the old one at once, unless it is the gradient buffer. */
   set grad(gradient: Tensor | undefined) {
+    this.#replaceGradient(gradient);
+    if (gradient === undefined) this.gradientGate?.dropped?.(this.tensor);
+  }
+
+  #replaceGradient(gradient: Tensor | undefined): void {
     const previous = this.#grad;
     if (gradient === previous) return;
     if (gradient !== undefined) this.#checkForm('grad', gradient);
     this.#grad = gradient;
     if (previous !== undefined && previous !== this.gradientBuffer) previous.lease.release();
     if (gradient === undefined || gradient === this.gradientBuffer) return;
+    keep(gradient);
     gradient.lease.hold();
     if (gradient.storage.allocation.holders === 1) gradient.storage.allocation.moveTo('gradients');
   }
@@ -95,7 +104,8 @@ export class GradientLeaf {
   /** Add `gradient` to `.grad`. The caller's hold on its memory passes to the leaf. */
   accumulate({ storage }: Value): void {
     const present = this.grad;
-    if (present !== undefined) addInto(present.storage, storage);
+    if (present !== undefined && isHalfDType(present.dtype)) this.#widen(present, storage);
+    else if (present !== undefined) addInto(present.storage, storage);
     else if (this.gradientBuffer !== undefined) {
       writeGradient(this.gradientBuffer.storage, storage);
       this.#grad = this.gradientBuffer;
@@ -109,6 +119,17 @@ export class GradientLeaf {
       return;
     }
     storage.allocation.release();
+  }
+
+  /**
+   * Make a float32 gradient of the sum of two 16-bit ones: rounded to 16 bits, sums over many micro-batches would stop
+   * growing. Of the first gradient alone, 16 bits hold everything.
+   */
+  #widen(present: Tensor, incoming: Storage): void {
+    const sum = Storage.allocate('float32', incoming.length, 'gradients');
+    writeGradient(sum, present.storage);
+    addInto(sum, incoming);
+    this.grad = this.#createTensor({ storage: sum, shape: this.tensor.shape });
   }
 }
 

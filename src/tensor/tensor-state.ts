@@ -1,6 +1,7 @@
 import { inspect, type InspectOptions } from 'node:util';
 import { isFloatDType, type DType, type HostBuffer } from '../core/dtype';
 import { InvalidArgumentError } from '../core/errors';
+import { invariant } from '../core/invariant';
 import { runBackward } from './backward';
 import { fullValue } from './creation';
 import { describeTensor } from './describe';
@@ -18,10 +19,10 @@ export abstract class TensorState {
   readonly shape: Shape;
   readonly dtype: DType;
   /** The elements, row major; the tensor's own memory. float16 and bfloat16 hold bits: `toArray()` gives their values. */
-  readonly data: HostBuffer;
+  declare readonly data: HostBuffer;
   /* All else is private: tests compare tensors by their own enumerable properties, which are the three above. */
-  readonly #storage: Storage;
-  readonly #lease: Lease;
+  #storage: Storage;
+  #lease: Lease;
   readonly #edge: Edge | undefined;
   #leaf: GradientLeaf | undefined;
   #requiresGrad = false;
@@ -32,8 +33,9 @@ export abstract class TensorState {
     const { storage, shape } = value;
     this.shape = shape;
     this.dtype = storage.dtype;
-    this.data = storage.buffer;
     this.#storage = storage;
+    if (storage.isVacant) this.#showStorage();
+    else (this as { data: HostBuffer }).data = storage.buffer;
     this.#lease = new Lease(storage.allocation);
     this.#edge = edge;
   }
@@ -210,6 +212,50 @@ export abstract class TensorState {
     return this.storage.buffer;
   }
 
+  /**
+   * @internal Take the memory away, see [Note: vacant storage]: whatever reads it throws what `explain` gives.
+   */
+  vacate(explain: () => Error): void {
+    this.#storage.vacate(explain);
+    this.#showStorage();
+  }
+
+  /** @internal Give the tensor memory, of its dtype and size. */
+  occupy(buffer: HostBuffer): void {
+    this.#storage.occupy(buffer);
+    this.#showStorage();
+  }
+
+  /**
+   * @internal Swap the memory of a leaf for good, whatever its elements; dtype and data follow. The account forgets the old
+   * memory, and a graph that saved it is refused in backward, as after any change in place.
+   * @throws InvalidArgumentError, with nothing changed, for a tensor that was computed, or while a backward() or step()
+   *   is at work on it
+   */
+  replaceStorage(storage: Storage, what = 'replaceStorage'): void {
+    const { pendingBackward, pendingCall } = this.leaf;
+    const pending = pendingBackward === undefined ? pendingCall : 'backward()';
+    if (pending !== undefined) {
+      throw new InvalidArgumentError(
+        `${what}: the previous ${pending} is still at work on ${describeTensor(this)}. Write \`await\` before it.`,
+      );
+    }
+    invariant(storage.length === this.size, `${describeTensor(this)} is given memory of ${storage.length} elements`);
+    const previous = this.#lease;
+    this.#lease = new Lease(storage.allocation);
+    this.#storage.markChanged();
+    this.#storage = storage;
+    (this as { dtype: DType }).dtype = storage.dtype;
+    previous.release();
+    this.#showStorage();
+  }
+
+  /** Let `data` follow the storage; while that is vacant it is not enumerable, so that a comparison does not read it. */
+  #showStorage(): void {
+    const read = (): HostBuffer => this.storage.buffer;
+    Object.defineProperty(this, 'data', { enumerable: !this.#storage.isVacant, configurable: true, get: read });
+  }
+
   /** Give the memory back in the account. The tensor is not usable any more; what backward needs of it is kept. */
   dispose(): void {
     if (this.#isDisposed) return;
@@ -239,6 +285,7 @@ export abstract class TensorState {
   [inspect.custom](_depth: number, options: InspectOptions): string {
     const head = formatHead(this.constructor.name, this.shape, this.dtype);
     if (this.#isDisposed) return `${head} (disposed)`;
+    if (this.#storage.isVacant) return `${head} (released)`;
     return `${head} ${formatElements(this, options)}${this.requiresGrad ? ' requiresGrad' : ''}`;
   }
 }

@@ -2,6 +2,7 @@ import { isDType, isFloatDType, type DType, type HostBuffer } from '../core/dtyp
 import { InvalidArgumentError } from '../core/errors';
 import type { Generator } from '../core/generator';
 import type { MemoryCategory } from '../core/memory-account';
+import { autocastInputs } from './autocast-mode';
 import {
   drawnValue,
   fullValue,
@@ -15,7 +16,7 @@ import {
   type TensorOptions,
 } from './creation';
 import { GradientLeaf } from './gradient-leaf';
-import { isGradEnabled } from './gradient-mode';
+import { isGradEnabled, showToObserver } from './gradient-mode';
 import { GraphNode, type Edge, type NodeBackward } from './graph';
 import type { Comparison, UnaryOp } from './kernels/kernels';
 import { add, div, mul, pow, sub, type Operand } from './operators/arithmetic';
@@ -276,7 +277,9 @@ export class Tensor extends TensorState {
   }
 }
 
+/** @throws what the storage was vacated with, for a view of memory that is away */
 function created(value: Value, requiresGrad?: boolean, edge?: Edge): Tensor {
+  void value.storage.buffer;
   const tensor = new Tensor(value, { requiresGrad }, edge);
   trackForTidy(tensor);
   return tensor;
@@ -311,7 +314,7 @@ type ValuesOf<I extends readonly (Tensor | undefined)[]> = {
 };
 
 /**
- * Apply an operator to the values of `inputs`, and record it if one of them requires a gradient.
+ * Apply an operator to the values of `inputs`, cast as `autocast` says, and record it if one of them requires a gradient.
  * @internal
  */
 export function applyOperator<const I extends readonly (Tensor | undefined)[]>(
@@ -319,10 +322,32 @@ export function applyOperator<const I extends readonly (Tensor | undefined)[]>(
   inputs: I,
   operator: (...values: ValuesOf<I>) => Result,
 ): Tensor {
-  const values = inputs.map((input) => input && { storage: input.storage, shape: input.shape });
-  const { output, saves, backward } = operator(...(values as ValuesOf<I>));
-  if (backward === undefined || !isGradEnabled()) return created(output);
-  const sources = inputs.map((input) => input?.source);
+  const operands: readonly (Tensor | undefined)[] = autocastInputs(name, inputs);
+  const values = operands.map((operand) => operand && { storage: operand.storage, shape: operand.shape });
+  const result = recorded(name, operands, operator(...(values as ValuesOf<I>)));
+  if (operands !== inputs) releaseCasts(operands, inputs);
+  return result;
+}
+
+/** Nobody else has seen what autocast made of the inputs; what backward needs of it, the graph holds. */
+function releaseCasts(operands: readonly (Tensor | undefined)[], inputs: readonly (Tensor | undefined)[]): void {
+  operands.forEach((operand, index) => {
+    if (operand !== inputs[index] && operand?.source === undefined) operand?.dispose();
+  });
+}
+
+/** The result as a tensor, with a node if one of the operands requires a gradient. */
+function recorded(
+  name: string,
+  operands: readonly (Tensor | undefined)[],
+  { output, saves, backward }: Result,
+): Tensor {
+  if (backward === undefined) return created(output);
+  if (!isGradEnabled()) {
+    showToObserver(operands);
+    return created(output);
+  }
+  const sources = operands.map((operand) => operand?.source);
   if (sources.every((source) => source === undefined)) return created(output);
   const [tensor] = recordNode(new GraphNode(name, sources, saves, firstOutput(backward)), [output]);
   return tensor as Tensor;

@@ -70,4 +70,8 @@ function build(target: string): void {
   const args = ['-p', root, '--noEmit', 'false', '--noCheck', '--outDir', target];
   execFileSync(process.execPath, [compiler, ...args], { cwd: root, stdio: 'pipe', timeout: BUILD_LIMIT_MS });
   symlinkSync(join(root, 'node_modules'), join(target, 'node_modules'), 'junction');
+  // what is built imports the package by its name, as users do
+  const entries = { '.': './src/index.js', './testing': './src/testing/index.js', './package.json': './package.json' };
+  const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as object;
+  writeFileSync(join(target, 'package.json'), JSON.stringify({ ...manifest, exports: entries }));
 }

@@ -1,6 +1,6 @@
 /** What this rank called last in a group, for ranks that ask, and for frames that come late. */
 import { describeCollective, type CollectiveCall } from '../call';
-import type { CallSite } from '../call-site';
+import type { CallSite } from '../../core/call-site';
 import type { CalledByRank } from '../mismatch';
 import type { Words } from './fingerprint';
 

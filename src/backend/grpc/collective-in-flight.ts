@@ -11,7 +11,7 @@ import type { EagerBudget } from './eager-budget';
 import type { Words } from './fingerprint';
 import { FrameKind } from './frame';
 import { GrpcCall, type CallInfo, type OnEnded } from './grpc-call';
-import type { ScratchPool } from './scratch-pool';
+import type { ScratchPool } from '../../core/scratch-pool';
 
 /** What a collective needs of its group. */
 export interface CollectiveHost {

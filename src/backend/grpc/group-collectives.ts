@@ -11,7 +11,7 @@
  */
 import type { GroupRanks } from '../../core/group-ranks';
 import type { Place } from '../algorithms/schedule';
-import type { CallSite } from '../call-site';
+import type { CallSite } from '../../core/call-site';
 import type { CheckedCollective } from '../check-collective';
 import { collectiveMismatchError, type CalledByRank, type UnequalPair } from '../mismatch';
 import { CallHistory } from './call-history';
@@ -22,7 +22,7 @@ import { fingerprintOf, type Words } from './fingerprint';
 import { FrameKind, type FrameHeader } from './frame';
 import type { GrpcCall } from './grpc-call';
 import type { Answers, Question } from './roll-call';
-import type { ScratchPool } from './scratch-pool';
+import type { ScratchPool } from '../../core/scratch-pool';
 import { missingDataError, missingRanksError } from './timeout-error';
 
 /**

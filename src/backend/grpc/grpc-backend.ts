@@ -7,7 +7,7 @@ import { ReduceOp } from '../../core/reduce-op';
 import { Work } from '../../core/work';
 import type { AllToAllOptions, Backend, BackendCapabilities, CallOptions, CountsOptions, P2pOp } from '../backend';
 import type { CallOp } from '../call';
-import { CallSite } from '../call-site';
+import { CallSite } from '../../core/call-site';
 import type { Caller } from '../check-arguments';
 import {
   checkAllGather,

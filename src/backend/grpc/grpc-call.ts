@@ -3,7 +3,7 @@ import { systemClock } from '../../core/clock';
 import type { GroupRanks } from '../../core/group-ranks';
 import { Work, type WorkHandle } from '../../core/work';
 import type { CallOp } from '../call';
-import type { CallSite } from '../call-site';
+import type { CallSite } from '../../core/call-site';
 import type { WatchedCall } from './deadline-watch';
 
 /** After this long a call tells the peers that it waits for, which so find out when they wait in another call. */

@@ -4,7 +4,7 @@ import { ClosedError, InternalError, asError } from '../../core/errors';
 import { GroupRanks } from '../../core/group-ranks';
 import type { Place } from '../algorithms/schedule';
 import type { CallOp } from '../call';
-import type { CallSite } from '../call-site';
+import type { CallSite } from '../../core/call-site';
 import type { CheckedCollective } from '../check-collective';
 import type { CheckedPointToPoint } from '../check-point-to-point';
 import { messageMismatchError } from '../mismatch';

@@ -12,7 +12,7 @@ import { CHUNK_BYTES, FrameKind, type FrameHeader } from './frame';
 import type { Loss } from './group-failure';
 import type { GrpcGroup } from './grpc-group';
 import type { LinkListener, Mesh } from './link';
-import { ScratchPool } from './scratch-pool';
+import { ScratchPool } from '../../core/scratch-pool';
 
 /** How long `close` waits for what is queued to leave; a peer that does not read cannot hold it up for longer. */
 const FLUSH_MS = 1000;

@@ -38,9 +38,16 @@ export class UnawaitedCalls {
   }
 }
 
-/** The error for a rank that returned too early: a Work not awaited, a call in flight, a group left open. */
+/** The error for a rank that returned too early: a backward() or step() still at work, a Work not awaited, a call in flight, a group left open. */
 export function misuseAtReturn(rank: MockRank): Error | undefined {
   const place = `rank ${rank.globalRank} returned`;
+  const [call] = rank.callsInFlight;
+  if (call !== undefined) {
+    const line = call.site.sourceLine;
+    return misuse(
+      `${place} while its ${call.name}${line === undefined ? '' : `, at ${line},`} is still at work. Write \`await\` before it.`,
+    );
+  }
   const [unawaited, ...more] = rank.unawaited.list();
   if (unawaited !== undefined) {
     const others = more.length === 0 ? '' : ` (and ${more.length} more)`;

@@ -35,7 +35,7 @@ import { MockStoreEnd } from './mock-store';
 import { MockWorld } from './mock-world';
 import { memoryUseOf as memoryUseOfPointToPoint } from './point-to-point';
 import { runAsRank } from './run-as-rank';
-import { CallSite } from '../call-site';
+import { CallSite } from '../../core/call-site';
 import { describeStanding } from './standing';
 
 const CAPABILITIES: BackendCapabilities = {

@@ -5,7 +5,7 @@ import type { CallOp } from '../call';
 import type { MemoryUse } from './memory-in-use';
 import type { MockGroup } from './mock-group';
 import type { MockRank } from './mock-rank';
-import type { CallSite } from '../call-site';
+import type { CallSite } from '../../core/call-site';
 
 /** Who calls what, where. */
 export interface CallOrigin {

@@ -1,4 +1,5 @@
 /** One rank of a mock world: what it is doing, in all its groups together. */
+import type { CallInFlight } from '../../core/calls-in-flight';
 import { ContextKey } from '../../core/context';
 import { Generator } from '../../core/generator';
 import { MemoryAccount } from '../../core/memory-account';
@@ -28,6 +29,8 @@ export class MockRank {
   /** Its latest call, finished or not, for reports. */
   latestCall: MockCall | undefined;
   numCalls = 0;
+  /** A backward() or step(), say, that has not ended. */
+  readonly callsInFlight = new Set<CallInFlight>();
   /** Only kept where buffers and Works are checked. */
   readonly unawaited = new UnawaitedCalls();
   /** Groups that it split off and has not closed. */

@@ -1,3 +1,4 @@
+import { callsInFlightKey } from '../../core/calls-in-flight';
 import { ClosedError, InvalidArgumentError, asError } from '../../core/errors';
 import { memoryAccountKey } from '../../core/memory-account';
 import { generatorKey } from '../../core/random';
@@ -26,6 +27,7 @@ export async function runAsRank<R>(world: MockWorld, rank: MockRank, fn: () => R
     throw thrown;
   } finally {
     rank.unawaited.clear();
+    rank.callsInFlight.clear();
     world.liveResources.leave();
   }
 }
@@ -43,7 +45,7 @@ function checkCanRun(rank: MockRank): void {
 
 function inContextOf<R>(rank: MockRank, fn: () => R): R {
   return memoryAccountKey.run(rank.memoryAccount, () =>
-    generatorKey.run(rank.generator, () => mockRankKey.run(rank, fn)),
+    generatorKey.run(rank.generator, () => callsInFlightKey.run(rank.callsInFlight, () => mockRankKey.run(rank, fn))),
   );
 }
 

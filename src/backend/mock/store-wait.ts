@@ -1,7 +1,7 @@
 import { CollectiveTimeoutError } from '../../core/errors';
 import { Work, type WorkHandle, type WorkObserver } from '../../core/work';
 import { LATE_KEY_ADVICE } from '../backend-store';
-import { CallSite } from '../call-site';
+import { CallSite } from '../../core/call-site';
 import { quote } from '../store-table';
 import type { MockRank } from './mock-rank';
 import type { MockWorld } from './mock-world';

@@ -137,6 +137,16 @@ export function scale(target: Floats, source: Floats, factor: number): void {
   for (let i = 0; i < target.length; i++) target[i] = (source[i] as number) * factor;
 }
 
+export function scaleFinite(target: Floats, source: Floats, factor: number): boolean {
+  let check = 0;
+  for (let i = 0; i < target.length; i++) {
+    target[i] = (source[i] as number) * factor;
+    const stored = target[i] as number; // read back: a float32 may round to infinity
+    check += stored - stored; // 0, but NaN for infinities and NaN
+  }
+  return check === 0;
+}
+
 export function mask(out: Floats, a: Floats, condition: Uint8Array, negate: boolean): void {
   for (let i = 0; i < out.length; i++) out[i] = ((condition[i] as number) !== 0) !== negate ? (a[i] as number) : 0;
 }

@@ -110,6 +110,8 @@ export interface Kernels {
   accumulate(target: Floats, source: Floats): void;
   /** target = source * factor. */
   scale(target: Floats, source: Floats, factor: number): void;
+  /** The same; true if every result, as it is stored, is finite. */
+  scaleFinite(target: Floats, source: Floats, factor: number): boolean;
   /** out[i] = condition[i] ? a[i] : 0; with `negate`, the other way round. */
   mask(out: Floats, a: Floats, condition: Uint8Array, negate: boolean): void;
 

@@ -2,7 +2,7 @@
 import { unary, unaryBackward } from './activations';
 import { columnsToImage, imageToColumns } from './columns';
 import { crossEntropy, crossEntropyBackward } from './cross-entropy';
-import { accumulate, binary, binaryBig, compare, mask, scale } from './elementwise';
+import { accumulate, binary, binaryBig, compare, mask, scale, scaleFinite } from './elementwise';
 import type { Kernels } from './kernels';
 import { matmul } from './matrix-product';
 import { normalize, normalizeBackward } from './normalization';
@@ -20,6 +20,7 @@ export const typescriptKernels: Kernels = {
   unaryBackward,
   accumulate,
   scale,
+  scaleFinite,
   mask,
   matmul,
   sum,

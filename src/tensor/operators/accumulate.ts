@@ -1,5 +1,7 @@
 import type { Storage } from '../storage';
 import { kernels } from '../kernels/kernels';
+import type { Value } from '../value';
+import { add } from './arithmetic';
 import { floatsOf } from './floats';
 import { narrowToBFloat16, narrowToFloat16 } from '../../core/half';
 
@@ -9,4 +11,19 @@ export function addInto(target: Storage, source: Storage): void {
   kernels.accumulate(sum, floatsOf(source));
   if (target.dtype === 'float16') narrowToFloat16(sum as Float32Array, target.buffer as Uint16Array);
   if (target.dtype === 'bfloat16') narrowToBFloat16(sum as Float32Array, target.buffer as Uint16Array);
+}
+
+/** The sum of what was there and what comes in, in memory of its own unless it is the first; the holds pass to the sum. */
+export function sumGradients(present: Value | undefined, incoming: Value): Value {
+  if (present === undefined) return incoming;
+  if (present.storage.allocation.holders === 1) {
+    addInto(present.storage, incoming.storage);
+    incoming.storage.allocation.release();
+    return present;
+  }
+  const sum = add(present, incoming).output;
+  sum.storage.allocation.hold();
+  present.storage.allocation.release();
+  incoming.storage.allocation.release();
+  return sum;
 }

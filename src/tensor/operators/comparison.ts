@@ -70,9 +70,9 @@ export function where(condition: Value, a: Operand, b: Operand): Result {
   const shapes = [condition, a, b].map((operand) => (typeof operand === 'object' ? operand.shape : []));
   const shape = shapes.reduce((whole, own) => broadcastShapes(whole, own, 'where'));
   const choice = conditionAt(condition, shape);
-  const chosen = fullOperand(a, dtype, shape);
-  const rejected = fullOperand(b, dtype, shape);
   const output = computeValue(dtype, shape, (out) => {
+    const chosen = fullOperand(a, dtype, shape);
+    const rejected = fullOperand(b, dtype, shape);
     for (let i = 0; i < out.length; i++) out[i] = (choice[i] === 0 ? rejected[i] : chosen[i]) as number;
   });
   const masked = (gradient: Value, own: Shape, negate: boolean): Value =>

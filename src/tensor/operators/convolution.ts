@@ -1,5 +1,5 @@
 import { InvalidArgumentError } from '../../core/errors';
-import { kernels, type ConvolutionGeometry, type Floats } from '../kernels/kernels';
+import { kernels, type ConvolutionGeometry, type Floats, type Matrix } from '../kernels/kernels';
 import { planBroadcast } from '../kernels/plans';
 import { formatShape, type Shape } from '../shape';
 import type { Result, Value } from '../value';
@@ -27,13 +27,19 @@ export function conv2d(x: Value, weight: Value, bias: Value | undefined, operand
   const places = geometry.outHeight * geometry.outWidth;
   const imageSize = geometry.channels * geometry.height * geometry.width;
   const shape: Shape = Object.freeze([images, filters, geometry.outHeight, geometry.outWidth]);
-  const weights = { data: floatsOf(weight.storage), offset: 0, rowStride: patch, columnStride: 1 };
+  const weightsAs = (rowStride: number, columnStride: number): Matrix => ({
+    data: floatsOf(weight.storage),
+    offset: 0,
+    rowStride,
+    columnStride,
+  });
   const columnsOf = (image: number, columns: Floats): Floats => {
     kernels.imageToColumns(columns, floatsOf(x.storage), image * imageSize, geometry);
     return columns;
   };
   const output = computeValue(dtype, shape, (out) => {
     const columns = floatsFor(dtype, patch * places);
+    const weights = weightsAs(patch, 1);
     for (let image = 0; image < images; image++) {
       const b = { data: columnsOf(image, columns), offset: 0, rowStride: places, columnStride: 1 };
       kernels.matmul(out, image * filters * places, weights, b, { rows: filters, columns: places, depth: patch });
@@ -43,7 +49,7 @@ export function conv2d(x: Value, weight: Value, bias: Value | undefined, operand
       kernels.binary('add', out, out, floatsOf(bias.storage), plan);
     }
   });
-  const slopesAt = (floats: Floats, image: number): typeof weights => ({
+  const slopesAt = (floats: Floats, image: number): Matrix => ({
     data: floats,
     offset: image * filters * places,
     rowStride: places,
@@ -52,7 +58,7 @@ export function conv2d(x: Value, weight: Value, bias: Value | undefined, operand
   const ofX = (gradient: Floats): Value =>
     computeValue(dtype, x.shape, (out) => {
       const columns = floatsFor(dtype, patch * places);
-      const turned = { ...weights, rowStride: 1, columnStride: patch };
+      const turned = weightsAs(1, patch);
       for (let image = 0; image < images; image++) {
         const size = { rows: patch, columns: places, depth: filters };
         kernels.matmul(columns, 0, turned, slopesAt(gradient, image), size);

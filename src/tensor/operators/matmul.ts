@@ -1,15 +1,19 @@
 /** Matrix products of vectors, matrices and batches of matrices. */
 import { InvalidArgumentError } from '../../core/errors';
-import { kernels, type Floats } from '../kernels/kernels';
+import { kernels, type Floats, type Matrix } from '../kernels/kernels';
 import { broadcastStrides } from '../kernels/plans';
 import { broadcastShapes, formatShape, sizeOf, type Shape } from '../shape';
+import type { Storage } from '../storage';
 import type { Result, Value } from '../value';
 import { computeValue, floatsOf, requireFloat, requireSameDType } from './floats';
 import { sumTo } from './sum-to';
 
-/** A value seen as a batch of matrices. `isTransposed`: read each with rows and columns exchanged. */
+/**
+ * A value seen as a batch of matrices. `isTransposed`: read each with rows and columns exchanged. It holds the storage, and
+ * not its memory, which may be another one in backward.
+ */
 interface Operand {
-  readonly floats: Floats;
+  readonly storage: Storage;
   readonly batch: Shape;
   readonly rows: number;
   readonly columns: number;
@@ -18,7 +22,7 @@ interface Operand {
 
 function operandOf(value: Value, shape: Shape): Operand {
   return {
-    floats: floatsOf(value.storage),
+    storage: value.storage,
     batch: shape.slice(0, -2),
     rows: shape[shape.length - 2] as number,
     columns: shape[shape.length - 1] as number,
@@ -30,21 +34,23 @@ function transposed(operand: Operand): Operand {
   return { ...operand, rows: operand.columns, columns: operand.rows, isTransposed: !operand.isTransposed };
 }
 
-function matrixAt(operand: Operand, index: number): Parameters<typeof kernels.matmul>[2] {
-  const { floats, rows, columns, isTransposed } = operand;
+function matrixAt(data: Floats, { rows, columns, isTransposed }: Operand, index: number): Matrix {
   const rowStride = isTransposed ? 1 : columns;
   const columnStride = isTransposed ? rows : 1;
-  return { data: floats, offset: index * rows * columns, rowStride, columnStride };
+  return { data, offset: index * rows * columns, rowStride, columnStride };
 }
 
 /** The products of all pairs of matrices, at the broadcast batch shape. */
 function multiply(out: Floats, a: Operand, b: Operand, batch: Shape): void {
   const shape = { rows: a.rows, columns: b.columns, depth: a.columns };
+  const aFloats = floatsOf(a.storage);
+  const bFloats = floatsOf(b.storage);
   const aIndex = batchIndices(a.batch, batch);
   const bIndex = batchIndices(b.batch, batch);
   for (let i = 0; i < aIndex.length; i++) {
-    const outOffset = i * shape.rows * shape.columns;
-    kernels.matmul(out, outOffset, matrixAt(a, aIndex[i] as number), matrixAt(b, bIndex[i] as number), shape);
+    const left = matrixAt(aFloats, a, aIndex[i] as number);
+    const right = matrixAt(bFloats, b, bIndex[i] as number);
+    kernels.matmul(out, i * shape.rows * shape.columns, left, right, shape);
   }
 }
 

@@ -40,10 +40,10 @@ function normalization(
   const shape: NormShape = { rows, width, eps, isCentered };
   const { dtype } = x.storage;
   const statistics = Storage.allocate('float64', 2 * rows);
-  const affine = { weight: weight && floatsOf(weight.storage), bias: bias && floatsOf(bias.storage) };
-  const output = computeValue(dtype, x.shape, (out) =>
-    kernels.normalize(out, statistics.buffer as Float64Array, floatsOf(x.storage), affine, shape),
-  );
+  const output = computeValue(dtype, x.shape, (out) => {
+    const affine = { weight: weight && floatsOf(weight.storage), bias: bias && floatsOf(bias.storage) };
+    kernels.normalize(out, statistics.buffer as Float64Array, floatsOf(x.storage), affine, shape);
+  });
   const saved = [x, { storage: statistics, shape: [rows, 2] }];
   return {
     output,

@@ -1,6 +1,7 @@
 import { fromWire, toWire, type WireError } from '../../../src/core/error-wire';
 import {
   BackendUnavailableError,
+  CheckpointError,
   ClosedError,
   CollectiveMismatchError,
   CollectiveTimeoutError,
@@ -32,6 +33,7 @@ describe('an error that crosses a process boundary', () => {
     new UnsupportedError('m', context),
     new BackendUnavailableError('m', context),
     new ClosedError('m', context),
+    new CheckpointError('m', context),
     new CollectiveMismatchError('m', context),
     new CollectiveTimeoutError('m', context),
     new DeadlockError('m', context),

@@ -2,6 +2,7 @@ import { runInNewContext } from 'node:vm';
 import {
   asError,
   BackendUnavailableError,
+  CheckpointError,
   ClosedError,
   CollectiveMismatchError,
   CollectiveTimeoutError,
@@ -26,6 +27,7 @@ const table: readonly [LockstepError, string, string, string][] = [
   [new UnsupportedError('m'), 'UnsupportedError', 'LOCKSTEP_UNSUPPORTED', 'call'],
   [new BackendUnavailableError('m'), 'BackendUnavailableError', 'LOCKSTEP_UNAVAILABLE', 'call'],
   [new ClosedError('m'), 'ClosedError', 'LOCKSTEP_CLOSED', 'call'],
+  [new CheckpointError('m'), 'CheckpointError', 'LOCKSTEP_CHECKPOINT', 'call'],
   [new CollectiveMismatchError('m'), 'CollectiveMismatchError', 'LOCKSTEP_MISMATCH', 'group'],
   [new CollectiveTimeoutError('m'), 'CollectiveTimeoutError', 'LOCKSTEP_TIMEOUT', 'group'],
   [new DeadlockError('m'), 'DeadlockError', 'LOCKSTEP_DEADLOCK', 'group'],

@@ -203,4 +203,20 @@ describe('[Note: backward hooks]', () => {
     await (await layer.forward(input)).sum().backward();
     expect(input.grad?.item()).toBe(5);
   });
+
+  test('all hooks of one forward and its way back get the same call, and two forwards two', async () => {
+    const layer = new Linear(2, 1);
+    const seen: object[][] = [];
+    const note = (at: number, call: object): void => void (seen[at] ??= []).push(call);
+    layer.registerForwardPreHook((_module, _input, call) => note(0, call));
+    layer.registerForwardHook((_module, _input, _output, call) => note(1, call));
+    layer.registerForwardCleanup((_module, call) => note(2, call));
+    layer.registerBackwardPreHook((_module, call) => note(3, call));
+    layer.registerBackwardHook((_module, call) => note(4, call));
+    for (let i = 0; i < 2; i++) await (await layer.forward(two())).sum().backward();
+    const [first, second] = seen[0] as [object, object];
+    expect(first).not.toBe(second);
+    for (const calls of seen) expect([calls[0] === first, calls[1] === second]).toEqual([true, true]);
+    expect(seen.map((calls) => calls.length)).toEqual([2, 2, 2, 2, 2]);
+  });
 });

@@ -124,6 +124,20 @@ describe.each(WORLD_SIZES)('tensor forms on %i ranks', (size) => {
     });
   });
 
+  test('reduceScatterInto and allGatherInto work in memory that is there, this rank`s part included', async () => {
+    await onRanks(size, async (group) => {
+      const whole = Tensor.from(ranksOf(size * 2).map((i) => i + group.rank));
+      const { storage } = whole;
+      const part = new Tensor({ storage: storage.view(2 * group.rank, 2), shape: [2] });
+      await group.reduceScatterInto(part, whole, ReduceOp.Sum);
+      const sums = ranksOf(size * 2).map((i) => i * size + (size * (size - 1)) / 2);
+      expect(part.toArray()).toEqual(sums.slice(2 * group.rank, 2 * group.rank + 2));
+      await group.allGatherInto(whole, part);
+      expect(whole.toArray()).toEqual(sums);
+      if (size > 1) await expect(group.allGatherInto(part, whole)).rejects.toThrow(/allGather/);
+    });
+  });
+
   test('reduce writes on the destination only', async () => {
     await onRanks(size, async (group) => {
       const dst = size - 1;

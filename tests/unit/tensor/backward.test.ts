@@ -1,3 +1,4 @@
+import { memory } from '../../../src/core/memory-account';
 import { noGrad } from '../../../src/tensor/gradient-mode';
 import { Tensor } from '../../../src/tensor/tensor';
 
@@ -183,6 +184,19 @@ describe('the gradient buffer', () => {
     await x.mul(1).sum().backward();
     expect(flat.toArray()).toEqual([9, 9, 1, 1]);
   });
+
+  test.each(['float16', 'bfloat16'] as const)(
+    'from the second %s gradient on, the sum is float32 and counted as such',
+    async (dtype) => {
+      const x = Tensor.from(new Array<number>(8).fill(1), undefined, { dtype, requiresGrad: true });
+      const before = memory.stats().live.gradients;
+      await x.mul(2048).sum().backward();
+      expect([x.grad?.dtype, memory.stats().live.gradients - before]).toEqual([dtype, 16]);
+      await x.mul(1).sum().backward();
+      expect([x.grad?.dtype, memory.stats().live.gradients - before]).toEqual(['float32', 32]);
+      expect(x.grad?.toArray()).toEqual(new Array(8).fill(2049));
+    },
+  );
 
   test('may be wider than the leaf: 16-bit gradients are summed in float32', async () => {
     const x = Tensor.from([1], undefined, { dtype: 'bfloat16', requiresGrad: true });

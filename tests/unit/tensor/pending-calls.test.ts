@@ -1,6 +1,7 @@
 import { customFunction } from '../../../src/tensor/custom-function';
 import { assertNoPendingCall, markPendingCall } from '../../../src/tensor/pending-calls';
 import { Tensor } from '../../../src/tensor/tensor';
+import { runWorld } from '../../../src/testing/run-world';
 
 class Weight extends Tensor {
   readonly name = 'fc1.weight';
@@ -28,9 +29,7 @@ test('backward() calls without common leaves may overlap', async () => {
 test('a leaf is pending from the call of backward() until it settles, however fast it is', async () => {
   const w = weight();
   const pending = w.mul(1).backward();
-  expect(() => assertNoPendingCall(w, 'step')).toThrow(
-    /step: the previous call was not awaited: the previous backward\(\)/,
-  );
+  expect(() => assertNoPendingCall(w, 'step')).toThrow(/step: the previous backward\(\) was not awaited/);
   await pending;
   expect(() => assertNoPendingCall(w, 'step')).not.toThrow();
 });
@@ -62,4 +61,19 @@ test('a mark that is refused marks nothing', async () => {
   expect(() => markPendingCall([a, b], 'step()')).toThrow(/previous backward\(\) was not awaited/);
   await pending;
   await a.mul(1).backward();
+});
+
+test.each<[string, (w: Tensor) => unknown]>([
+  ['backward\\(\\)', (w) => void w.mul(1).sum().backward()],
+  ['optimizer\\.step\\(\\)', (w) => void markPendingCall([w], 'optimizer.step()')],
+])('runWorld reports a %s that a rank has left at work, with the line of it', async (call, leave) => {
+  const run = runWorld(2, ({ rank }) => {
+    const w = Tensor.ones([1], { requiresGrad: true });
+    return rank === 1 ? leave(w) : undefined;
+  });
+  await expect(run).rejects.toThrow(
+    new RegExp(
+      `rank 1 returned while its ${call}, at tests.unit.tensor.pending-calls.*, is still at work. Write .await.`,
+    ),
+  );
 });

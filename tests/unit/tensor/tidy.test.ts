@@ -96,6 +96,15 @@ test('leaves gradients alone, and what backward needs', async () => {
   expect(y.grad?.item()).toBe(6);
 });
 
+test('leaves alone what was set as a gradient', async () => {
+  const x = Tensor.ones([2], { requiresGrad: true });
+  await tidy(async () => {
+    await x.sum().backward();
+    x.grad = x.grad?.mul(3);
+  });
+  expect(x.grad?.toArray()).toEqual([3, 3]);
+});
+
 test('disposes of what the backward of a customFunction makes, but not of the gradients it gives', async () => {
   const x = Tensor.from([3], undefined, { requiresGrad: true });
   let scratch: Tensor | undefined;

@@ -1,11 +1,14 @@
-import { allocateBuffer, dtypeOf, type DType, type HostBuffer } from '../../core/dtype';
+import { allocateBuffer, dtypeOf, type DType, type HostBuffer } from './dtype';
 
 /** Smaller scratch is cheaper to allocate than to look up. */
 const MIN_POOLED_BYTES = 64 * 1024;
 /** More than this is left to the collector. */
 const MAX_IDLE_BYTES = 32 * 1024 * 1024;
 
-/** Scratch of collectives, used again by the next one: touching fresh memory costs as much as filling it. */
+/**
+ * Buffers for the moment, used again by the next one of the same dtype and length: touching fresh memory costs as much as
+ * filling it, and many large buffers keep the collector busy. What lies idle is in no memory account.
+ */
 export class ScratchPool {
   #idle = new Map<string, HostBuffer[]>();
   #idleBytes = 0;
@@ -18,13 +21,18 @@ export class ScratchPool {
     return scratch;
   }
 
+  /** Leave all that lies idle to the collector. */
+  clear(): void {
+    this.#idle = new Map();
+    this.#idleBytes = 0;
+  }
+
   release(scratch: HostBuffer): void {
     const { byteLength } = scratch;
     if (byteLength < MIN_POOLED_BYTES || byteLength > MAX_IDLE_BYTES) return;
     if (this.#idleBytes + byteLength > MAX_IDLE_BYTES) {
       // Sizes of the past would keep those of now out.
-      this.#idle = new Map();
-      this.#idleBytes = 0;
+      this.clear();
     }
     const key = `${dtypeOf(scratch)} ${scratch.length}`;
     const idle = this.#idle.get(key);

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { CallSite } from '../../../src/backend/call-site';
+import { CallSite } from '../../../src/core/call-site';
 
 const ROOT = join(__dirname, '..', '..', '..');
 
