@@ -1,4 +1,4 @@
-import { planBuckets, reverseOrder, type BucketCapacity, type PlannedBucket } from '../bucketing/bucket-plan';
+import { planBuckets, reverseOrder, type BucketCapacity, type PlannedBucket } from '../strategy/bucket-plan';
 import { ReducerBucket, type NamedParameter } from './reducer-bucket';
 
 /**

@@ -3,20 +3,18 @@ import { InvalidArgumentError, NotInGroupError } from '../core/errors';
 import { kept } from '../core/kept-promise';
 import { stderrLogger, type Logger } from '../core/logger';
 import { parseOptions } from '../core/options';
-import type { AnyModule, LoadStateResult, Named, StateDict } from '../nn/any-module';
-import { Module } from '../nn/module';
-import type { Parameter } from '../nn/parameter';
+import type { AnyModule } from '../nn/any-module';
 import { checkGroup } from '../comm/group-argument';
 import { GuardedEmitter } from '../process-group/guarded-emitter';
 import type { ProcessGroup } from '../process-group/process-group';
 import { isGradEnabled } from '../tensor/gradient-mode';
-import type { Tensor } from '../tensor/tensor';
 import type { CommHook } from './comm-hooks';
-import { DDP_EVENTS, type DdpEvents } from './ddp-events';
 import { GradSyncStrategy } from './grad-sync-strategy';
 import { Join, type JoinOptions } from './join';
-import { isInNoSync, runInNoSync } from './no-sync';
-import { broadcastTensors, checkSameModule, refreshTensors, type NamedTensor } from './parameter-sync';
+import { GRADIENT_EVENTS, type GradientEvents } from '../strategy/gradient-events';
+import { isInNoSync, runInNoSync } from '../strategy/no-sync';
+import { broadcastTensors, checkSameModule, refreshTensors, type NamedTensor } from '../strategy/parameter-sync';
+import { WrappedModule, type ModuleInput, type ModuleOutput } from '../strategy/wrapped-module';
 import { Reducer } from './reducer';
 
 /** Options of DistributedDataParallel; the same on every rank, which `syncParameters` checks. */
@@ -34,12 +32,6 @@ export interface DistributedDataParallelOptions {
   /** Gets what listeners throw; default: stderr, as LOCKSTEP_LOG says. May differ between ranks. */
   readonly logger?: Logger | undefined;
 }
-
-/** What a module's forward takes. */
-export type ModuleInput<M extends AnyModule> = Parameters<M['forward']>;
-
-/** What a module's forward gives. */
-export type ModuleOutput<M extends AnyModule> = Awaited<ReturnType<M['forward']>>;
 
 const MIB = 1024 * 1024;
 const FIRST_BUCKET_BYTES = MIB;
@@ -75,12 +67,8 @@ const joinSchema = z.strictObject({
  * samples a step (or use `join`): the mean of the ranks' means is the mean over all samples only then. Source: Li et
  * al., PyTorch Distributed (arXiv 2006.15704).
  */
-export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleInput<M>, ModuleOutput<M>> {
-  /** The wrapped module. */
-  readonly module: M;
-  readonly processGroup: ProcessGroup;
+export class DistributedDataParallel<M extends AnyModule> extends WrappedModule<M> {
   readonly #options: Settings;
-  readonly #emitter: GuardedEmitter<DdpEvents>;
   readonly #reducer: Reducer;
   #isSynchronised = false;
   #join: Join | undefined;
@@ -90,7 +78,9 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
    * @throws NotInGroupError on a rank outside `group`
    */
   constructor(module: M, group: ProcessGroup, options: DistributedDataParallelOptions = {}) {
-    super();
+    const { logger = stderrLogger, ...settings } = options;
+    const emitter = new GuardedEmitter<GradientEvents>(GRADIENT_EVENTS, logger);
+    super(module, group, emitter);
     checkGroup(group, 'DistributedDataParallel');
     checkModule(module);
     if (!group.isMember) {
@@ -99,12 +89,8 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
         { op: 'DistributedDataParallel' },
       );
     }
-    const { logger = stderrLogger, ...settings } = options;
     this.#options = parseOptions(optionsSchema, settings, 'DistributedDataParallel');
-    this.#emitter = new GuardedEmitter<DdpEvents>(DDP_EVENTS, logger);
-    this.module = module;
-    this.processGroup = group;
-    this.#reducer = this.#makeReducer();
+    this.#reducer = this.#makeReducer(emitter);
   }
 
   /**
@@ -117,8 +103,7 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
 
   async #syncParameters(): Promise<void> {
     const tensors = this.#allTensors();
-    const settings = Object.entries(this.#options).map(([name, value]) => `${name} ${String(value)}`);
-    await checkSameModule(tensors, settings, this.processGroup);
+    await checkSameModule(tensors, { ...this.#options }, this.processGroup, 'DistributedDataParallel');
     await broadcastTensors(tensors, 0, this.processGroup);
     this.#isSynchronised = true;
     this.#reducer.areParametersEqual = true;
@@ -129,28 +114,6 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
     if (!this.#isSynchronised) await this.syncParameters();
     if (this.isTraining && isGradEnabled()) await this.#syncBuffers();
     return (await this.module.forward(...(input as never))) as ModuleOutput<M>;
-  }
-
-  /** The wrapped module's parameters, under the names that they have there. */
-  override namedParameters(): Named<Parameter>[] {
-    return this.module.namedParameters();
-  }
-
-  /** The wrapped module's buffers, under the names that they have there. */
-  override namedBuffers(options?: { readonly persistentOnly?: boolean | undefined }): Named<Tensor>[] {
-    return this.module.namedBuffers(options);
-  }
-
-  /** The wrapped module's state: it loads into a plain module as well. */
-  override stateDict(): StateDict {
-    return this.module.stateDict();
-  }
-
-  override loadStateDict(
-    state: Readonly<StateDict> | ReadonlyMap<string, Tensor>,
-    options?: { readonly strict?: boolean | undefined },
-  ): LoadStateResult {
-    return this.module.loadStateDict(state, options);
   }
 
   /**
@@ -209,18 +172,6 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
     }
   }
 
-  /** Listen to what DDP does: `bucketLaunched`, `bucketDone`, `stepEnd`. */
-  on<K extends keyof DdpEvents>(event: K, listener: DdpEvents[K]): this {
-    this.#emitter.on(event, listener);
-    return this;
-  }
-
-  /** Stop listening. */
-  off<K extends keyof DdpEvents>(event: K, listener: DdpEvents[K]): this {
-    this.#emitter.off(event, listener);
-    return this;
-  }
-
   /**
    * Let go of the module, so that it can be used alone or wrapped again. Gradients that are bucket views are dropped. The
    * group stays open.
@@ -237,7 +188,7 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
     await refreshTensors(buffers, source, this.processGroup);
   }
 
-  #makeReducer(): Reducer {
+  #makeReducer(events: GuardedEmitter<GradientEvents>): Reducer {
     const trainable = this.namedParameters()
       .map(([name, parameter]) => ({ name, parameter }))
       .filter(({ parameter }) => parameter.requiresGrad);
@@ -265,7 +216,7 @@ export class DistributedDataParallel<M extends AnyModule> extends Module<ModuleI
         gradientAsBucketView,
         strategy: gradSync,
       },
-      this.#emitter,
+      events,
     );
   }
 

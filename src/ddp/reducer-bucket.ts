@@ -1,7 +1,8 @@
 import { bytesOf, copyBuffer, type DType, type HostBuffer } from '../core/dtype';
 import { InvalidArgumentError } from '../core/errors';
-import type { BucketSlot, PlannedBucket } from '../bucketing/bucket-plan';
+import type { BucketSlot, PlannedBucket } from '../strategy/bucket-plan';
 import type { Parameter } from '../nn/parameter';
+import { convertBuffer } from '../tensor/operators/cast';
 import { withMemoryCategory } from '../tensor/storage';
 import { Tensor } from '../tensor/tensor';
 import { keep } from '../tensor/tidy';
@@ -121,7 +122,8 @@ export class ReducerBucket {
     for (const { item, parameter, view } of this.#slots) {
       const gradient = parameter.grad;
       if (gradient === view) continue;
-      if (gradient !== undefined && !this.#isView) copyElements(gradient, view);
+      // a float32 sum of 16-bit gradients is replaced: some ranks may have summed and others not, and all go on alike
+      if (gradient?.dtype === view.dtype && !this.#isView) copyElements(gradient, view);
       else if (gradient !== undefined || isUsed(item)) parameter.grad = this.#isView ? view : view.clone();
     }
   }
@@ -148,9 +150,10 @@ export class ReducerBucket {
   }
 }
 
-/** Copy all elements of `source` into `target`, bit for bit; same dtype and size. */
+/** Copy all elements of `source` into `target`, of the same size. A float32 sum of 16-bit gradients is rounded, or back. */
 function copyElements(target: Tensor, source: Tensor): void {
-  copyBuffer(target.storage.buffer, source.storage.buffer);
+  const { buffer, dtype } = target.storage;
+  copyBuffer(buffer, dtype === source.dtype ? source.storage.buffer : convertBuffer(source.storage, dtype));
 }
 
 function zeroElements(tensor: Tensor): void {

@@ -9,13 +9,14 @@ import { afterBackward } from '../tensor/backward-session';
 import type { GradientGate } from '../tensor/gradient-leaf';
 import { assertNoPendingCall } from '../tensor/pending-calls';
 import { Tensor } from '../tensor/tensor';
-import { reverseOrder, type BucketCapacity } from '../bucketing/bucket-plan';
+import { reverseOrder, type BucketCapacity } from '../strategy/bucket-plan';
 import { Parameter } from '../nn/parameter';
 import { BucketSet } from './bucket-set';
 import { allReduceHook, averageOver, type CommHook } from './comm-hooks';
-import type { DdpEvents } from './ddp-events';
+import type { GradientEvents } from '../strategy/gradient-events';
 import { GradSyncStrategy } from './grad-sync-strategy';
-import { isInNoSync } from './no-sync';
+import { describeNames } from '../strategy/describe-names';
+import { isInNoSync } from '../strategy/no-sync';
 import type { NamedParameter, ReducerBucket } from './reducer-bucket';
 
 export interface ReducerOptions {
@@ -64,7 +65,7 @@ export class Reducer implements GradientGate {
   readonly #itemOf: ReadonlyMap<Tensor, number>;
   readonly #group: ProcessGroup;
   readonly #options: ReducerOptions;
-  readonly #events: GuardedEmitter<DdpEvents>;
+  readonly #events: GuardedEmitter<GradientEvents>;
   readonly #unsubscribe: (() => void)[] = [];
   #hook: CommHook = allReduceHook;
   readonly #set: BucketSet;
@@ -82,7 +83,7 @@ export class Reducer implements GradientGate {
     parameters: readonly NamedParameter[],
     group: ProcessGroup,
     options: ReducerOptions,
-    events: GuardedEmitter<DdpEvents>,
+    events: GuardedEmitter<GradientEvents>,
   ) {
     this.#parameters = parameters;
     this.#group = group;
@@ -344,11 +345,4 @@ function namingBucket(error: unknown, bucket: ReducerBucket): unknown {
   if (!isLockstepError(error, 'LOCKSTEP_INVALID_ARGUMENT')) return error;
   const message = `averaging the gradients of ${describeNames(bucket.names)}: ${error.message}`;
   return new InvalidArgumentError(message, { ...error.context, cause: error });
-}
-
-/** At most three names, and how many more. */
-function describeNames(names: readonly string[]): string {
-  const shown = names.slice(0, 3).map((name) => `'${name}'`);
-  const more = names.length > 3 ? ` and ${names.length - 3} more` : '';
-  return `parameter${names.length === 1 ? '' : 's'} ${shown.join(', ')}${more}`;
 }

@@ -15,8 +15,8 @@ export interface Layer {
 }
 
 const below = ['core', 'tensor', 'nn', 'optim', 'data', 'process-group', 'comm'];
-/** What DDP and ZeRO share, flat-buffer layout and bucket plans, lives below both. */
-const shared = 'bucketing';
+/** What strategies share (bucket plans, starting from equal parameters, parts of saved state), lives below both. */
+const shared = 'strategy';
 const strategies = ['ddp', 'zero', 'amp', 'activation-checkpoint', 'checkpoint'];
 
 /** Strategies never import each other. */

@@ -6,6 +6,7 @@ import { Module } from '../../../src/nn/module';
 import { Parameter } from '../../../src/nn/parameter';
 import { ProcessGroup } from '../../../src/process-group/process-group';
 import { Tensor } from '../../../src/tensor/tensor';
+import { tidy } from '../../../src/tensor/tidy';
 import { Branches, gradientsOf, Mlp, runPortable } from './models';
 
 describe('parameters that backward does not reach', () => {
@@ -40,6 +41,22 @@ describe('parameters that backward does not reach', () => {
     for (const result of results) {
       expect(result).toEqual({ rightAfterFirst: undefined, left: [2, 4], right: [1, 2] });
     }
+  });
+
+  test('one that this rank alone has not used gets its average inside tidy too', async () => {
+    const results = await runPortable(2, async (world) => {
+      const ddp = new DistributedDataParallel(new Branches(), world.group, { findUnusedParameters: true });
+      await tidy(async () => {
+        const use = { left: true, right: world.rank === 1 };
+        await (await ddp.forward(Tensor.from([2, 4]), use)).sum().backward();
+        await ddp.syncGradients();
+      });
+      return ddp.module.right.grad?.toArray();
+    });
+    expect(results).toEqual([
+      [1, 2],
+      [1, 2],
+    ]);
   });
 
   test('a parameter used only inside noSync is synchronised with the rest', async () => {
@@ -130,6 +147,27 @@ describe('kinds of parameters', () => {
     });
     for (const result of results) expect(result).toEqual([undefined, [0, 3], [1.5, 1.5], 1.5, 1.5]);
   });
+
+  test.each([false, true])(
+    '16-bit gradients of micro-batches add up in float32 and are rounded once (as views: %s)',
+    async (gradientAsBucketView) => {
+      class Half extends Module<[number], Tensor> {
+        readonly weight = new Parameter(Tensor.from([1], [1], { dtype: 'bfloat16' }));
+        override forward(factor: number): Promise<Tensor> {
+          return Promise.resolve(this.weight.mul(factor).sum());
+        }
+      }
+      await runPortable(2, async (world) => {
+        const ddp = new DistributedDataParallel(new Half(), world.group, { gradientAsBucketView });
+        for (const factor of [256, 1]) await ddp.noSync(async () => (await ddp.forward(factor)).backward());
+        expect(ddp.module.weight.grad?.dtype).toBe('float32');
+        expect(ddp.module.weight.grad?.item()).toBe(257);
+        await (await ddp.forward(1)).backward();
+        await ddp.syncGradients();
+        expect(ddp.module.weight.grad?.item()).toBe(258); // added in bfloat16, it would still be 256
+      });
+    },
+  );
 
   test('a module without trainable parameters, or a group without this rank, is refused', async () => {
     await runPortable(2, async (world) => {

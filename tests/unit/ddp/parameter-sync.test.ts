@@ -78,7 +78,7 @@ describe('parameters', () => {
       const options = { findUnusedParameters: world.rank === 1 };
       return messageOf(new DistributedDataParallel(new Mlp(), world.group, options).syncParameters());
     });
-    expect(messages[0]).toContain('findUnusedParameters true on rank 1, and findUnusedParameters false on rank 0');
+    expect(messages[0]).toContain('option findUnusedParameters is true on rank 1, and false on rank 0');
   });
 
   test('names, state and mode are those of the wrapped module', async () => {

@@ -1,4 +1,4 @@
-/** What DDP reports while it works; progress lines and traces are listeners of these. */
+/** What strategies report while they average gradients; progress lines and traces are listeners of these. */
 
 export interface BucketEvent {
   /** Number of the bucket, in launch order. */
@@ -7,7 +7,7 @@ export interface BucketEvent {
   readonly bytes: number;
 }
 
-export interface DdpEvents {
+export interface GradientEvents {
   /** A bucket's collective has been issued. */
   bucketLaunched: (event: BucketEvent) => void;
   /** A bucket's collective has finished; its gradients are final at `stepEnd`. */
@@ -16,4 +16,4 @@ export interface DdpEvents {
   stepEnd: (event: { readonly buckets: number; readonly bytes: number; readonly durationMs: number }) => void;
 }
 
-export const DDP_EVENTS = ['bucketLaunched', 'bucketDone', 'stepEnd'] as const;
+export const GRADIENT_EVENTS = ['bucketLaunched', 'bucketDone', 'stepEnd'] as const;

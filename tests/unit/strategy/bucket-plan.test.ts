@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { planBuckets, reverseOrder, type BucketItem } from '../../../src/bucketing/bucket-plan';
+import { planBuckets, reverseOrder, type BucketItem } from '../../../src/strategy/bucket-plan';
 import { byteSize } from '../../../src/core/dtype';
 
 const KIB256 = 65536; // float32 elements of 256 KiB

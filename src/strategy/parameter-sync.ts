@@ -1,6 +1,6 @@
 /** Start every rank from rank 0's values, once it is sure that all ranks have the same module. */
 import { copyBuffer, isSameBits } from '../core/dtype';
-import { checkAgreement } from '../comm/agreement';
+import { checkListsAgree } from '../comm/agreement';
 import type { ProcessGroup } from '../process-group/process-group';
 import { noGrad } from '../tensor/gradient-mode';
 import type { Tensor } from '../tensor/tensor';
@@ -11,25 +11,44 @@ export interface NamedTensor {
   readonly tensor: Tensor;
 }
 
+/** What the ranks pass, entry by entry. */
+export interface ComparedList {
+  /** 'option stage', which messages go on with 'is 1 on rank 1, and 0 on rank 0'. */
+  readonly labelOf: (index: number) => string;
+  readonly entries: readonly string[];
+}
+
 /**
- * Compare names, shapes, dtypes and settings over the ranks.
+ * Compare names, shapes and dtypes over the ranks, then options, then what else there is.
+ * @param strategy who wraps the module, for messages
  * @throws InvalidArgumentError on every rank alike, naming the first rank and entry that differ; the group lives on
  */
 export async function checkSameModule(
   tensors: readonly NamedTensor[],
-  settings: readonly string[],
+  options: Readonly<Record<string, unknown>>,
   group: ProcessGroup,
+  strategy: string,
+  others: readonly ComparedList[] = [],
 ): Promise<void> {
-  const entries = tensors.map(
-    ({ name, tensor }) =>
-      `'${name}' [${tensor.shape.join(', ')}] ${tensor.dtype}${tensor.requiresGrad ? '' : ' without gradient'}`,
-  );
-  await checkAgreement(
-    [...settings, ...entries],
+  const ofTensors: ComparedList = {
+    labelOf: (index) => `parameter or buffer ${index}`,
+    entries: tensors.map(
+      ({ name, tensor }) =>
+        `'${name}' [${tensor.shape.join(', ')}] ${tensor.dtype}${tensor.requiresGrad ? '' : ' without gradient'}`,
+    ),
+  };
+  const names = Object.keys(options);
+  const ofOptions: ComparedList = {
+    labelOf: (index) => `option ${names[index]}`,
+    entries: Object.values(options).map((value) => (typeof value === 'string' ? value : String(JSON.stringify(value)))),
+  };
+  const lists = [ofTensors, ofOptions, ...others];
+  await checkListsAgree(
+    lists.map(({ entries }) => entries),
     group,
-    'DistributedDataParallel',
-    ({ index, rank, theirs = 'missing', reference = 'missing' }) =>
-      `the ranks wrap different modules: ${index < settings.length ? 'option' : 'parameter or buffer'} ${index < settings.length ? index : index - settings.length} is ${theirs} on rank ${rank}, and ${reference} on rank 0. Build the same module with the same options on every rank; only values may differ.`,
+    strategy,
+    (list, { index, rank, theirs = 'missing', reference = 'missing' }) =>
+      `the ranks wrap different modules: ${lists[list]?.labelOf(index)} is ${theirs} on rank ${rank}, and ${reference} on rank 0. Build the same module with the same options on every rank; only values may differ.`,
   );
 }
 
