@@ -6,6 +6,7 @@ export { DTYPES, dtypeOf, type DataBuffer, type DType, type HostBuffer } from '.
 export { fromWire, toWire, type WireError } from './core/error-wire';
 export {
   BackendUnavailableError,
+  CheckpointError,
   ClosedError,
   CollectiveMismatchError,
   CollectiveTimeoutError,
@@ -62,7 +63,13 @@ export { type GeneratorOptions } from './nn/initial-values';
 export { Linear, type LinearOptions } from './nn/linear';
 export { crossEntropy, mseLoss, type MseLossOptions } from './nn/losses';
 export { Module } from './nn/module';
-export { type BackwardHook, type ForwardCleanup, type ForwardHook, type ForwardPreHook } from './nn/module-hooks';
+export {
+  type BackwardHook,
+  type ForwardCall,
+  type ForwardCleanup,
+  type ForwardHook,
+  type ForwardPreHook,
+} from './nn/module-hooks';
 export { MultiHeadAttention, type MultiHeadAttentionOptions } from './nn/multi-head-attention';
 export { LayerNorm, RMSNorm, type NormOptions } from './nn/normalization';
 export { Parameter, type ParameterOptions, type Placement, type PlacementGroup } from './nn/parameter';
@@ -75,13 +82,14 @@ export { clipGradNorm, type ClipGradNormOptions } from './optim/clip-grad-norm';
 export { CosineAnnealingLR, type CosineAnnealingLROptions } from './optim/cosine-annealing-lr';
 export { CosineWithWarmup, type CosineWithWarmupOptions } from './optim/cosine-with-warmup';
 export { type FloatBuffer } from './optim/float-buffer';
-export { Optimizer, type UpdateTarget } from './optim/optimizer';
+export { Optimizer } from './optim/optimizer';
 export { type OptimizerState, type SavedParamGroup, type SavedParameterState } from './optim/optimizer-state';
 export { type OptimizerParams, type ParamGroup, type ParamGroupOptions, type ParseSettings } from './optim/param-group';
 export { type ParameterState } from './optim/parameter-state';
 export { Scheduler, type ScheduledOptimizer, type SchedulerState } from './optim/scheduler';
 export { SGD, type SGDOptions, type SGDSettings } from './optim/sgd';
 export { StepLR, type StepLROptions } from './optim/step-lr';
+export { type UpdateRule, type UpdateTarget } from './optim/update-rule';
 
 // data
 export { type Collated } from './data/collate';
@@ -143,16 +151,62 @@ export {
 export { gatherTensor, scatterTensor } from './comm/shards';
 export { syncGradient, syncGradients } from './comm/sync-gradients';
 
+// mixed precision
+export { autocast, type AutocastOptions } from './amp/autocast';
+export { GradScaler, type GradScalerBaseOptions, type GradScalerOptions } from './amp/grad-scaler';
+export {
+  type DeepSpeedScaleOptions,
+  type LossScaleOptions,
+  type LossScaleState,
+  type TorchScaleOptions,
+} from './optim/loss-scale';
+export { type ScalableOptimizer } from './optim/scalable-optimizer';
+
+// memory-efficient training
+export { checkpoint } from './activation-checkpoint/activation-checkpoint';
+export { checkpointSequential, type ChainedModule } from './activation-checkpoint/checkpoint-sequential';
+export { withFullParameters } from './zero/full-parameters';
+export { largestModel, planMemory, type MemoryPlanOptions, type StageMemory } from './zero/memory-plan';
+export { type ModuleSource, type OptimizerSource } from './zero/wrap-arguments';
+export { zeroWrap, type ZeroWrapped } from './zero/zero';
+export { ZeroModule } from './zero/zero-module';
+export { ZeroOptimizer } from './zero/zero-optimizer';
+export { type ZeroOptions, type ZeroPrecision, type ZeroStage } from './zero/zero-options';
+
+// checkpoints
+export {
+  loadCheckpoint,
+  saveCheckpoint,
+  saveCheckpointAsync,
+  type LoadCheckpointOptions,
+  type LoadedCheckpoint,
+  type SaveCheckpointOptions,
+} from './checkpoint/checkpoint';
+export { type PendingCheckpoint } from './checkpoint/pending-save';
+export {
+  readSafetensors,
+  writeSafetensors,
+  type ReadSafetensorsOptions,
+  type SafetensorsContent,
+} from './checkpoint/safetensors';
+export { type Stateful } from './checkpoint/small-state';
+export { type CheckpointState } from './checkpoint/training-state';
+export {
+  partedState,
+  type JsonValue,
+  type PartedState,
+  type StateParts,
+  type StateReader,
+  type TensorForm,
+  type TensorPart,
+} from './strategy/state-parts';
+
 // data parallel training
 export { allReduceHook, bf16CompressHook, fp16CompressHook, type CommHook, type HookBucket } from './ddp/comm-hooks';
-export {
-  DistributedDataParallel,
-  type DistributedDataParallelOptions,
-  type ModuleInput,
-  type ModuleOutput,
-} from './ddp/ddp';
-export { type BucketEvent, type DdpEvents } from './ddp/ddp-events';
+export { DistributedDataParallel, type DistributedDataParallelOptions } from './ddp/ddp';
 export { GradSyncStrategy } from './ddp/grad-sync-strategy';
 export { GradientBucket } from './ddp/gradient-bucket';
 export { GradientSynchronizer } from './ddp/gradient-synchronizer';
 export { type JoinOptions } from './ddp/join';
+export { type BucketEvent, type GradientEvents, type GradientEvents as DdpEvents } from './strategy/gradient-events';
+export { type WrappedModule, type ModuleInput, type ModuleOutput } from './strategy/wrapped-module';

@@ -5,6 +5,7 @@ import { describeFlags, readFlags } from './flags';
 import { runJob } from './run-job';
 import { ENV, runEnv } from './env-command';
 import { RUN, readRunOptions, runFlags } from './run-options';
+import { PLAN, planFlags, runPlan } from './plan-command';
 import { runStore, STORE, storeFlags } from './store-command';
 
 /** A command line that cannot be run, as getopt's users have it. */
@@ -38,6 +39,14 @@ The exit code is that of the rank that failed first, 128 + the signal's number i
 Print what World.init would take from the environment here. The job's token is not shown.`,
     run: async (args) => runEnv(readFlags(args, {}, ENV), process),
   },
+  plan: {
+    help: () => `${PLAN} --params P --world N [flags]
+
+Print how many bytes of model state a rank holds at each ZeRO stage, and what fits a given memory.
+
+${describeFlags(planFlags)}`,
+    run: async (args) => runPlan(readFlags(args, planFlags, PLAN), process),
+  },
   store: {
     help: () => `${STORE} --port PORT --world-size N [flags]
 
@@ -52,6 +61,7 @@ const overview = `lockstep: distributed training for TypeScript
 
   lockstep run --nproc 4 train.js    start a job's ranks on this machine
   lockstep env                       what World.init would take from the environment
+  lockstep plan --params P --world N what each ZeRO stage holds in memory
   lockstep store --port P            run a job's rendezvous store as a process of its own
 
 lockstep COMMAND --help says more.`;

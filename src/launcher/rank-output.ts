@@ -3,7 +3,7 @@ import { closeSync, openSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { asError, InvalidArgumentError } from '../core/errors';
-import { makeFolder } from './make-folder';
+import { makeFolder } from '../core/make-folder';
 
 const NEWLINE = 0x0a;
 /** A line longer than this is cut, so that a rank that never ends its line costs no memory. */
@@ -83,7 +83,22 @@ export class Outlet {
   }
 }
 
-/** The file of one rank. A full disk ends the logging, not the job. */
+/** @throws InvalidArgumentError if the folder of the ranks' files cannot be made */
+export async function makeLogFolder(folder: string): Promise<void> {
+  try {
+    await makeFolder(folder);
+  } catch (error) {
+    throw unwritable(folder, error);
+  }
+}
+
+function unwritable(path: string, error: unknown): InvalidArgumentError {
+  return new InvalidArgumentError(
+    `lockstep run: --log-dir: expected a folder that can be made and written to, cannot write ${path} (${asError(error).message}).`,
+  );
+}
+
+/** The file of one rank, in a folder that is there. A full disk ends the logging, not the job. */
 export class RankLog {
   #file: number | undefined;
   readonly #onProblem: (message: string) => void;
@@ -92,12 +107,9 @@ export class RankLog {
   constructor(folder: string, rank: number, restart: number, onProblem: (message: string) => void) {
     const path = join(folder, `rank-${rank}${restart === 0 ? '' : `.restart-${restart}`}.log`);
     try {
-      makeFolder(folder);
       this.#file = openSync(path, 'w');
     } catch (error) {
-      throw new InvalidArgumentError(
-        `lockstep run: --log-dir: expected a folder that can be made and written to, cannot write ${path} (${asError(error).message}).`,
-      );
+      throw unwritable(path, error);
     }
     this.#onProblem = onProblem;
   }

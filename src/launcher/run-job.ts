@@ -4,7 +4,7 @@ import { Generation } from './generation';
 import { tokenVariables } from './job-token';
 import { nodeArguments } from './node-arguments';
 import { rankVariables } from './rank-environment';
-import { linePrefix, Outlet, RankLog, type Terminal } from './rank-output';
+import { linePrefix, makeLogFolder, Outlet, RankLog, type Terminal } from './rank-output';
 import type { RankSink } from './rank-process';
 import { exitCodeOf, firstFailure, type RankExit } from './rank-report';
 import type { RunOptions } from './run-options';
@@ -52,6 +52,7 @@ async function startOnce(
   output: JobOutput,
   stop: StopRequest,
 ): Promise<readonly RankExit[]> {
+  if (options.logDir !== undefined) await makeLogFolder(options.logDir);
   const masterPort = options.masterPort ?? (await freePort());
   const generation = options.firstGeneration + restart;
   const token = tokenVariables(options.nnodes);

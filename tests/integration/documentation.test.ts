@@ -1,6 +1,19 @@
 /** Every TypeScript block of the README and the guides does what it says: it runs, and its own tests pass. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { runBlock, typescriptBlocks } from '../helpers/markdown-blocks';
 import { ProcessGroup } from '../../src/index';
+
+/** Empty folders for blocks that write files. */
+const folders: string[] = [];
+afterAll(() => folders.forEach((folder) => rmSync(folder, { recursive: true })));
+
+function makeFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'lockstep-docs-'));
+  folders.push(folder);
+  return folder;
+}
 
 /** Names that a guide's block takes for granted. */
 const scopes: Readonly<Record<string, () => Record<string, unknown>>> = {
@@ -8,7 +21,10 @@ const scopes: Readonly<Record<string, () => Record<string, unknown>>> = {
   'docs/testing.md': () => ({}),
   'docs/failures.md': () => ({}),
   'docs/running.md': () => ({ console: { log: () => undefined } }),
-  'docs/training.md': () => ({}),
+  'docs/training.md': () => ({ directory: makeFolder() }),
+  'docs/checkpoints.md': () => ({ directory: makeFolder() }),
+  'docs/zero.md': () => ({}),
+  'docs/coming-from.md': () => ({}),
   'docs/errors.md': () => ({ group: ProcessGroup.mock() }),
   'docs/adding-a-backend.md': () => ({}),
 };

@@ -61,24 +61,26 @@ describe.each(Array.from({ length: KILLS }, (_unused, seed) => seed))('kill -9, 
   }, 60_000);
 });
 
+const THREW = /rank 1 of group world\S* was lost: it threw RangeError: no data$/;
+
 test.each([
-  ['right after it has posted much', 8, undefined],
-  // A TLS socket writes once a turn: [Note: last words]
-  ['over TLS', 0, new CertificateAuthority('the authority of this test').issue('a rank')],
-])('what a rank throws %s is told all the same on sockets', async (_what, posts, tls) => {
+  ['right after it has posted much, is lost with what it threw', 8, undefined, [THREW]],
+  // A TLS socket writes once a turn, so another frame of the same turn is in the way: [Note: last words]
+  ['over TLS is lost', 0, new CertificateAuthority('the authority of this test').issue('a rank'), []],
+])('a rank that throws %s, on sockets', async (_what, posts, tls, says) => {
   const loss = { plane: 'socket', size: 3, victim: 1, elements: 1000, tls } as const;
   const throwUncaught = async (rank: Rank): Promise<void> => {
     await sleepMs(30);
     rank.call('throwUncaught', { message: 'no data', posts }).catch(() => undefined);
     expectEqual('exit code', (await rank.ended).code, 1);
   };
-  await checkLoss(loss, throwUncaught, [/rank 1 of group world\S* was lost: it threw RangeError: no data$/]);
+  await checkLoss(loss, throwUncaught, says);
 });
 
 describe.each(PLANES)('over %s', (plane) => {
   test('a rank that throws and catches nothing ends as usual, and is named to the others', async () => {
     // HTTP/2 writes too late: [Note: last words]
-    const says = plane === 'socket' ? [/rank 1 of group world\S* was lost: it threw RangeError: no data$/] : [];
+    const says = plane === 'socket' ? [THREW] : [];
     const throwUncaught = async (rank: Rank): Promise<void> => {
       await sleepMs(30);
       rank.call('throwUncaught', { message: 'no data' }).catch(() => undefined);

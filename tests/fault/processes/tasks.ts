@@ -78,7 +78,8 @@ export const tasks = {
   async throwUncaught({ message, posts = 0 }: { readonly message: string; readonly posts?: number }): Promise<void> {
     const { backend } = currentWorld().group;
     setTimeout(() => {
-      for (let tag = 0; tag < posts; tag++) {
+      // tags that the loop does not use
+      for (let tag = 1; tag <= posts; tag++) {
         for (let peer = 0; peer < backend.worldSize; peer++) {
           if (peer !== backend.rank) void backend.send(new Float32Array(100), peer, tag);
         }

@@ -179,7 +179,7 @@ describe('a command line that cannot be run', () => {
     [
       'a folder for logs that is below a file',
       ['run', '--log-dir', 'x.js/logs', 'x.js'],
-      /^lockstep run: --log-dir: expected a folder .* cannot write .*x\.js.logs.rank-0\.log \(ENOTDIR/,
+      /^lockstep run: --log-dir: expected a folder .* cannot write .*x\.js.logs \(ENOTDIR/,
     ],
   ])('ends with 2 and one line that says why: %s', async (_what, args, message) => {
     bench.script('x.js', '');
