@@ -5,6 +5,7 @@
  *     npx lockstep run --nproc 4 examples/gpt/train.ts --stage 3 --checkpoint checkpoints
  *
  * Ctrl-C saves a checkpoint and stops; the same line with --resume goes on, to the same bits. A second Ctrl-C stops at once.
+ * The launcher gives its ranks 5 s for that; a large model may need more: `lockstep run --grace-ms 60000 ...`.
  */
 import { World } from 'lockstep';
 import { runWorld } from 'lockstep/testing';
