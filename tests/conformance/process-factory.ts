@@ -28,7 +28,7 @@ const TOKEN = 'the token of the conformance suite';
 /** Worlds of one process a rank, joined over loopback. Ends its processes with `close`. */
 export class ProcessFactory implements BackendFactory {
   readonly capabilities = CAPABILITIES;
-  readonly oneCaseIn = count('conformance over processes: of many cases one in', 3, 1);
+  readonly oneCaseIn = count('conformance over processes: of many cases one in', 5, 1);
   readonly limitMs = PROPERTY_LIMIT_MS;
   readonly #dataPlane: 'grpc' | 'socket';
   readonly #processes = new RankProcesses<Tasks>({ tasksFile: join(__dirname, 'process-tasks.ts') });
