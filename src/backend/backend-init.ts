@@ -21,6 +21,8 @@ export type DataPlane = (typeof DATA_PLANES)[number];
 export interface BackendInit {
   readonly rank: number;
   readonly worldSize: number;
+  /** Position among the ranks of this machine: which device is this rank's. Default: `rank`. */
+  readonly localRank?: number | undefined;
   /** Milliseconds that a call may wait where it does not say otherwise. */
   readonly timeoutMs?: number | undefined;
   /** Milliseconds that all ranks have to join; default: `timeoutMs`. */

@@ -14,6 +14,7 @@
 import type { DataBuffer, DType } from '../core/dtype';
 import type { ReduceOp } from '../core/reduce-op';
 import type { Work } from '../core/work';
+import type { BackendDevice } from './backend-device';
 import type { BackendStore } from './backend-store';
 
 /** What a backend can do; declared, so that what it lacks is refused before anything is sent. */
@@ -22,6 +23,8 @@ export interface BackendCapabilities {
   readonly devices: readonly ('cpu' | 'cuda')[];
   readonly dtypes: readonly DType[];
   readonly reduceOps: readonly ReduceOp[];
+  /** False: Average takes floating point numbers only. */
+  readonly integerAverage?: boolean | undefined;
   /** 'thread': transfers go on while JavaScript computes; 'event-loop': they move when it yields. */
   readonly progress: 'thread' | 'event-loop';
   /** True if reductions go in rank order, so that results have the mock's bits. */
@@ -78,6 +81,8 @@ export interface Backend {
   readonly capabilities: BackendCapabilities;
   /** Of the group of all ranks alone: keys and values that they share, closed with it; undefined: there is none. */
   readonly store?: BackendStore | undefined;
+  /** This rank's accelerator, the same for all groups of its world: what makes DeviceBuffers; undefined: there is none. */
+  readonly device?: BackendDevice | undefined;
 
   /** Reduce [n] over all ranks, in place, on every rank. */
   allReduce(data: DataBuffer, op: ReduceOp, options?: CallOptions): Work;

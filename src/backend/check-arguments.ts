@@ -1,8 +1,17 @@
 /** What all calls' arguments have in common: buffers, ranks, counts, options. Each check throws InvalidArgumentError. */
 import { checkTimeout } from '../core/deadline';
-import { byteSize, dtypeOf, isDetached, type DataBuffer, type DType, type HostBuffer } from '../core/dtype';
+import { isDeviceBuffer, type DeviceBuffer } from '../core/device-buffer';
+import {
+  byteSize,
+  dtypeOf,
+  isDetached,
+  isFloatDType,
+  type DataBuffer,
+  type DType,
+  type HostBuffer,
+} from '../core/dtype';
 import { InvalidArgumentError, UnsupportedError } from '../core/errors';
-import { checkReduceOp, type ReduceOp } from '../core/reduce-op';
+import { ReduceOp, checkReduceOp } from '../core/reduce-op';
 import type { BackendCapabilities, CallOptions } from './backend';
 import type { CollectiveCall } from './call';
 import type { Counts } from './parts';
@@ -16,11 +25,24 @@ export interface Caller {
   /** False: all-reduces may reduce in another order than rank order; default true. */
   readonly deterministic?: boolean | undefined;
   readonly capabilities: BackendCapabilities;
+  /** Of a backend that takes device buffers: throws InvalidArgumentError for one that this rank cannot use. */
+  readonly checkDeviceBuffer?: ((buffer: DeviceBuffer, what: string) => void) | undefined;
 }
 
-export function checkBuffer(caller: Caller, buffer: unknown, what: string, expected?: DType): DType {
+/**
+ * [Note: checked buffers] A buffer that is checked is one that this backend takes. Most backends take host buffers alone, so
+ * that is what its type says from here on. A backend that also takes device buffers gets them under the same name, and says
+ * so by the type that it takes calls as: CheckedCollective<DataBuffer>.
+ */
+export function checkBuffer(
+  caller: Caller,
+  buffer: unknown,
+  what: string,
+  expected?: DType,
+): asserts buffer is HostBuffer {
   const dtype = dtypeOf(buffer, what);
-  if (isDetached(buffer as HostBuffer)) {
+  if (isDeviceBuffer(buffer)) checkDeviceBuffer(caller, buffer, what);
+  else if (isDetached(buffer as HostBuffer)) {
     throw new InvalidArgumentError(
       `${what}: the buffer is detached: its memory was transferred to a worker or by structuredClone. Pass a live one.`,
     );
@@ -31,7 +53,15 @@ export function checkBuffer(caller: Caller, buffer: unknown, what: string, expec
   if (!caller.capabilities.dtypes.includes(dtype)) {
     throw new UnsupportedError(`${what}: this backend moves ${caller.capabilities.dtypes.join(', ')}, not ${dtype}.`);
   }
-  return dtype;
+}
+
+function checkDeviceBuffer(caller: Caller, buffer: DeviceBuffer, what: string): void {
+  if (!caller.capabilities.devices.includes('cuda')) {
+    throw new UnsupportedError(
+      `${what}: this backend moves buffers in host memory, got one on ${buffer.device}. Use World.init({ backend: 'nccl' }), or copy it to a host buffer first, by the download method of the device that made it.`,
+    );
+  }
+  caller.checkDeviceBuffer?.(buffer, what);
 }
 
 export function checkOp(caller: Caller, op: ReduceOp, dtype: DType): ReduceOp {
@@ -39,6 +69,11 @@ export function checkOp(caller: Caller, op: ReduceOp, dtype: DType): ReduceOp {
   if (!caller.capabilities.reduceOps.includes(checked)) {
     throw new UnsupportedError(
       `this backend reduces by ${caller.capabilities.reduceOps.join(', ')}, not by ${checked}.`,
+    );
+  }
+  if (checked === ReduceOp.Average && caller.capabilities.integerAverage === false && !isFloatDType(dtype)) {
+    throw new UnsupportedError(
+      `this backend averages floating point numbers only, got ${dtype}. Reduce by Sum and divide, or average a float64 copy.`,
     );
   }
   return checked;
@@ -65,7 +100,7 @@ export function checkOnlyOn(
       `${what}: only rank ${root} (${rootName}) passes this buffer; pass undefined on the other ranks.`,
     );
   }
-  if (buffer !== undefined) return buffer;
+  if (buffer !== undefined) return buffer as HostBuffer; // not checked yet
   throw new InvalidArgumentError(`${what}: rank ${root} is ${rootName} and must pass this buffer, got undefined.`);
 }
 
@@ -114,10 +149,14 @@ export function checkOverlap(
 }
 
 /** Bytes from the start of `b` to the start of `a`, if they share memory. */
-export function overlapStart(a: HostBuffer, b: HostBuffer): number | undefined {
-  if (a.byteLength === 0 || b.byteLength === 0 || a.buffer !== b.buffer) return undefined;
+export function overlapStart(a: DataBuffer, b: DataBuffer): number | undefined {
+  if (a.byteLength === 0 || b.byteLength === 0 || memoryOf(a) !== memoryOf(b)) return undefined;
   const isApart = a.byteOffset >= b.byteOffset + b.byteLength || b.byteOffset >= a.byteOffset + a.byteLength;
   return isApart ? undefined : a.byteOffset - b.byteOffset;
+}
+
+function memoryOf(buffer: DataBuffer): object {
+  return isDeviceBuffer(buffer) ? buffer.memory : buffer.buffer;
 }
 
 export const CALL_OPTIONS = ['timeoutMs'] as const;

@@ -3,7 +3,8 @@
  * backend needs; each throws InvalidArgumentError before anything was sent, so a refused call consumes no sequence
  * number.
  */
-import { viewBuffer, type DataBuffer, type HostBuffer } from '../core/dtype';
+import { isDeviceBuffer } from '../core/device-buffer';
+import { dtypeOf, viewBuffer, type DataBuffer, type HostBuffer } from '../core/dtype';
 import { InvalidArgumentError } from '../core/errors';
 import type { ReduceOp } from '../core/reduce-op';
 import type { AllToAllOptions, CallOptions, CountsOptions } from './backend';
@@ -30,13 +31,13 @@ import {
 } from './check-arguments';
 import { partLength, partStart, totalLength } from './parts';
 
-/** A collective whose arguments are good. */
-export interface CheckedCollective {
+/** A collective whose arguments are good; see [Note: checked buffers]. */
+export interface CheckedCollective<Buffer extends DataBuffer = HostBuffer> {
   readonly call: CollectiveCall;
   /** What this rank contributes; undefined where it contributes nothing. */
-  readonly send: HostBuffer | undefined;
+  readonly send: Buffer | undefined;
   /** Where this rank's result goes; the same object as `send` for calls in place. */
-  readonly recv: HostBuffer | undefined;
+  readonly recv: Buffer | undefined;
   readonly timeoutMs: number;
 }
 
@@ -46,7 +47,8 @@ export function checkAllReduce(
   op: ReduceOp,
   options?: CallOptions,
 ): CheckedCollective {
-  const dtype = checkBuffer(caller, data, 'data');
+  checkBuffer(caller, data, 'data');
+  const dtype = dtypeOf(data);
   const reduceOp = checkOp(caller, op, dtype);
   const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
   const deterministic = caller.deterministic === false ? false : undefined;
@@ -64,7 +66,8 @@ export function checkBroadcast(
   src: number,
   options?: CallOptions,
 ): CheckedCollective {
-  const dtype = checkBuffer(caller, data, 'data');
+  checkBuffer(caller, data, 'data');
+  const dtype = dtypeOf(data);
   const root = checkRank(caller, src, 'src');
   const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
   const isSource = caller.rank === root;
@@ -82,7 +85,8 @@ export function checkAllGather(
   recv: DataBuffer,
   options?: CountsOptions,
 ): CheckedCollective {
-  const dtype = checkBuffer(caller, send, 'send');
+  checkBuffer(caller, send, 'send');
+  const dtype = dtypeOf(send);
   checkBuffer(caller, recv, 'recv', dtype);
   const timeoutMs = checkOptions(caller, options, COUNTS_OPTIONS);
   const counts = checkParts(caller, options?.counts, send.length);
@@ -99,7 +103,8 @@ export function checkReduceScatter(
   op: ReduceOp,
   options?: CountsOptions,
 ): CheckedCollective {
-  const dtype = checkBuffer(caller, send, 'send');
+  checkBuffer(caller, send, 'send');
+  const dtype = dtypeOf(send);
   checkBuffer(caller, recv, 'recv', dtype);
   const reduceOp = checkOp(caller, op, dtype);
   const timeoutMs = checkOptions(caller, options, COUNTS_OPTIONS);
@@ -118,7 +123,8 @@ export function checkReduce(
   op: ReduceOp,
   options?: CallOptions,
 ): CheckedCollective {
-  const dtype = checkBuffer(caller, send, 'send');
+  checkBuffer(caller, send, 'send');
+  const dtype = dtypeOf(send);
   const root = checkRank(caller, dst, 'dst');
   const reduceOp = checkOp(caller, op, dtype);
   const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
@@ -143,7 +149,8 @@ export function checkGather(
   dst: number,
   options?: CallOptions,
 ): CheckedCollective {
-  const dtype = checkBuffer(caller, send, 'send');
+  checkBuffer(caller, send, 'send');
+  const dtype = dtypeOf(send);
   const root = checkRank(caller, dst, 'dst');
   const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
   const output = checkOnlyOn(caller, root, recv, 'recv', 'dst');
@@ -167,7 +174,8 @@ export function checkScatter(
   src: number,
   options?: CallOptions,
 ): CheckedCollective {
-  const dtype = checkBuffer(caller, recv, 'recv');
+  checkBuffer(caller, recv, 'recv');
+  const dtype = dtypeOf(recv);
   const root = checkRank(caller, src, 'src');
   const timeoutMs = checkOptions(caller, options, TENSOR_OPTIONS);
   const input = checkOnlyOn(caller, root, send, 'send', 'src');
@@ -190,7 +198,8 @@ export function checkAllToAll(
   recv: DataBuffer,
   options?: AllToAllOptions,
 ): CheckedCollective {
-  const dtype = checkBuffer(caller, send, 'send');
+  checkBuffer(caller, send, 'send');
+  const dtype = dtypeOf(send);
   checkBuffer(caller, recv, 'recv', dtype);
   const timeoutMs = checkOptions(caller, options, ALL_TO_ALL_OPTIONS);
   const sendCounts = checkExchange(caller, options?.sendCounts, send, 'send');
@@ -261,8 +270,9 @@ function checkExchange(
   );
 }
 
-/** The part of the buffer that the counts cover; the rest takes no part in the call. */
+/** The part of the buffer that the counts cover; the rest takes no part in the call. A device buffer stays whole: a view is a handle to be closed. */
 function front(buffer: HostBuffer, counts: readonly number[]): HostBuffer {
   const length = totalLength(counts, counts.length);
+  if (isDeviceBuffer(buffer)) return buffer;
   return length === buffer.length ? buffer : viewBuffer(buffer, 0, length);
 }

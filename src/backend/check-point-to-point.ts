@@ -1,5 +1,5 @@
 /** The argument checks of sends and receives, shared by all backends: see check-collective.ts. */
-import type { DataBuffer, HostBuffer } from '../core/dtype';
+import { dtypeOf, type DataBuffer, type HostBuffer } from '../core/dtype';
 import { InvalidArgumentError } from '../core/errors';
 import type { CallOptions, P2pOp } from './backend';
 import type { PointToPointCall } from './call';
@@ -13,9 +13,9 @@ import {
   type Caller,
 } from './check-arguments';
 
-/** A send, receive or batch whose arguments are good. */
-export interface CheckedPointToPoint {
-  readonly parts: readonly { readonly call: PointToPointCall; readonly data: HostBuffer }[];
+/** A send, receive or batch whose arguments are good; see [Note: checked buffers]. */
+export interface CheckedPointToPoint<Buffer extends DataBuffer = HostBuffer> {
+  readonly parts: readonly { readonly call: PointToPointCall; readonly data: Buffer }[];
   readonly timeoutMs: number;
 }
 
@@ -71,7 +71,8 @@ function checkPart(
   place?: string,
 ): CheckedPointToPoint['parts'][number] {
   const prefix = place === undefined ? '' : `${place}.`;
-  const dtype = checkBuffer(caller, data, `${prefix}data`);
+  checkBuffer(caller, data, `${prefix}data`);
+  const dtype = dtypeOf(data);
   checkRank(caller, peer, peerName);
   if (peer === caller.rank) {
     throw new InvalidArgumentError(

@@ -1,4 +1,5 @@
 /** Element types, and the host buffers that carry them: the class of a buffer is its dtype. */
+import { isDeviceBuffer, type DeviceBuffer } from './device-buffer';
 import { InvalidArgumentError } from './errors';
 import { BFloat16Buffer, Float16Buffer, HALF_BRAND, type HalfDType } from './half-buffer';
 
@@ -11,8 +12,8 @@ export type { HalfDType };
 export type HostBuffer =
   Float32Array | Float64Array | Float16Buffer | BFloat16Buffer | Int8Array | Uint8Array | Int32Array | BigInt64Array;
 
-/** What collectives move. A device buffer joins this union with the first device backend. */
-export type DataBuffer = HostBuffer;
+/** What collectives move; device buffers on backends whose capabilities name their device. */
+export type DataBuffer = HostBuffer | DeviceBuffer;
 
 /** The host buffer of each dtype. */
 export interface BufferOf {
@@ -74,12 +75,13 @@ export function isDType(value: unknown): value is DType {
 export function tryDTypeOf(value: unknown): DType | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
   const half = (value as { [HALF_BRAND]?: HalfDType })[HALF_BRAND];
-  return half ?? DTYPE_OF_TAG[Object.prototype.toString.call(value)];
+  if (half !== undefined) return half;
+  return DTYPE_OF_TAG[Object.prototype.toString.call(value)] ?? (isDeviceBuffer(value) ? value.dtype : undefined);
 }
 
 /**
  * The dtype of a buffer.
- * @throws InvalidArgumentError for anything that is not a host buffer, with what to pass instead
+ * @throws InvalidArgumentError for anything that is not a buffer, with what to pass instead
  */
 export function dtypeOf(value: unknown, what = 'buffer'): DType {
   const dtype = tryDTypeOf(value);

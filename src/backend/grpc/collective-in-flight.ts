@@ -1,11 +1,10 @@
 /** One rank's call of a collective, from post to end. */
 import type { HostBuffer } from '../../core/dtype';
 import type { Place } from '../algorithms/schedule';
-import { describeCollective } from '../call';
-import type { CheckedCollective } from '../check-collective';
+import { describeCollective, type CollectiveCall } from '../call';
 import type { UnequalPair } from '../mismatch';
 import type { OutgoingMessage } from './channel-outbox';
-import { scheduleOf } from './collective-plan';
+import type { CollectivePlan } from './collective-plan';
 import { CollectiveRun, type RunHost } from './collective-run';
 import type { EagerBudget } from './eager-budget';
 import type { Words } from './fingerprint';
@@ -28,36 +27,37 @@ export interface CollectiveHost {
 }
 
 export class CollectiveInFlight extends GrpcCall {
-  readonly checked: CheckedCollective;
   readonly fingerprint: Words;
   readonly run: CollectiveRun;
   /** Its result is there; it completes when all collectives before it have. */
   isRunDone = false;
+  readonly #call: CollectiveCall;
+  readonly #plan: CollectivePlan;
   readonly #host: CollectiveHost;
   readonly #scratch: HostBuffer | undefined;
   readonly #sequence: number;
 
   constructor(
     info: CallInfo & { readonly sequence: number },
-    checked: CheckedCollective,
+    call: CollectiveCall,
     fingerprint: Words,
+    plan: CollectivePlan,
     host: CollectiveHost,
   ) {
     super(info, host.onEnded);
-    this.checked = checked;
+    this.#call = call;
+    this.#plan = plan;
     this.fingerprint = fingerprint;
     this.#host = host;
     this.#sequence = info.sequence;
-    const { call, send, recv } = checked;
-    const { dtype, reduceOp } = call;
-    const schedule = scheduleOf(call, host.place);
+    const { schedule, input, output, dtype, reduceOp } = plan;
     this.#scratch = dtype === undefined ? undefined : host.scratchPool.take(dtype, schedule.scratchLength);
-    const buffers = { input: send, output: recv, scratch: this.#scratch, dtype, reduceOp, size: host.place.size };
+    const buffers = { input, output, scratch: this.#scratch, dtype, reduceOp, size: host.place.size };
     this.run = new CollectiveRun(schedule, buffers, this.#runHost());
   }
 
   override describe(): string {
-    return describeCollective(this.checked.call);
+    return describeCollective(this.#call);
   }
 
   override awaitedPeers(): readonly number[] {
@@ -90,6 +90,8 @@ export class CollectiveInFlight extends GrpcCall {
         this.#host.post(peer, { header: this.#header(FrameKind.Ack, 0), messageBytes: numBytes, payload: undefined });
       },
       onDone: () => {
+        const pair = this.#plan.unequalPair?.();
+        if (pair !== undefined) return this.#host.onDisagreement(this, pair);
         this.isRunDone = true;
         // All that was expected is there. After a failure a frame may still be arriving; then it is not used again.
         if (this.#scratch !== undefined) this.#host.scratchPool.release(this.#scratch);

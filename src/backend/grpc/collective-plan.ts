@@ -1,6 +1,7 @@
 /** Which schedule a collective runs by. All ranks choose alike, since all that is looked at is in the fingerprint. */
-import { byteSize } from '../../core/dtype';
+import { byteSize, type DType, type HostBuffer } from '../../core/dtype';
 import { invariant } from '../../core/invariant';
+import type { ReduceOp } from '../../core/reduce-op';
 import { allGatherSchedule } from '../algorithms/all-gather';
 import { allReduceDirect, allReduceSlices } from '../algorithms/all-reduce';
 import { allToAllSchedule } from '../algorithms/all-to-all';
@@ -11,6 +12,8 @@ import { allReduceDoubling } from '../algorithms/recursive-doubling';
 import { reduceScatterSchedule, reduceSchedule } from '../algorithms/reduce-scatter';
 import type { Place, Schedule } from '../algorithms/schedule';
 import type { CollectiveCall } from '../call';
+import type { CheckedCollective } from '../check-collective';
+import type { UnequalPair } from '../mismatch';
 import { partLength } from '../parts';
 
 /**
@@ -34,6 +37,23 @@ const TREE_BYTES = 64 * 1024;
  */
 const DOUBLING_BYTES = 128 * 1024;
 const DOUBLING_RANKS = 4;
+
+/** What one rank does in a collective: steps, and the memory that they work on. */
+export interface CollectivePlan {
+  readonly schedule: Schedule;
+  readonly input: HostBuffer | undefined;
+  readonly output: HostBuffer | undefined;
+  readonly dtype: DType | undefined;
+  readonly reduceOp: ReduceOp | undefined;
+  /** When all steps are done: two ranks that disagree after all, if there are. */
+  readonly unequalPair?: (() => UnequalPair | undefined) | undefined;
+}
+
+/** The collective itself. */
+export function dataPlan({ call, send, recv }: CheckedCollective, place: Place): CollectivePlan {
+  const { dtype, reduceOp } = call;
+  return { schedule: scheduleOf(call, place), input: send, output: recv, dtype, reduceOp };
+}
 
 export function scheduleOf(call: CollectiveCall, place: Place): Schedule {
   const elementBytes = call.dtype === undefined ? 1 : byteSize(call.dtype);

@@ -3,8 +3,9 @@
  *
  * [Note: frames] A message (one transfer of a call, from one rank to another) is cut into Data frames of at most
  * CHUNK_BYTES. Frames of one channel arrive in the order sent. A channel is (group, call): the collective with that
- * sequence number, or the point-to-point messages with that tag. The fingerprint of the call travels in every header, so
- * that a mismatch is found without a round trip of its own. All numbers are little endian.
+ * sequence number, or the point-to-point messages with that tag (without data: all of the pair, see [Note: announced
+ * messages]). The fingerprint of the call travels in every header, so that a mismatch is found without a round trip of
+ * its own. All numbers are little endian.
  */
 import { InvalidArgumentError } from '../../core/errors';
 

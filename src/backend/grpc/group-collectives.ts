@@ -11,12 +11,13 @@
  */
 import type { GroupRanks } from '../../core/group-ranks';
 import type { Place } from '../algorithms/schedule';
+import type { CollectiveCall } from '../call';
 import type { CallSite } from '../../core/call-site';
-import type { CheckedCollective } from '../check-collective';
 import { collectiveMismatchError, type CalledByRank, type UnequalPair } from '../mismatch';
 import { CallHistory } from './call-history';
 import type { OutgoingMessage } from './channel-outbox';
 import { CollectiveInFlight, type CollectiveHost } from './collective-in-flight';
+import type { CollectivePlan } from './collective-plan';
 import { EagerBudget } from './eager-budget';
 import { fingerprintOf, type Words } from './fingerprint';
 import { FrameKind, type FrameHeader } from './frame';
@@ -98,13 +99,16 @@ export class GroupCollectives {
   }
 
   /** A call with the next sequence number; `post` it. */
-  start(checked: CheckedCollective, callSite: CallSite | undefined): CollectiveInFlight {
-    const { call, timeoutMs } = checked;
+  start(
+    { call, timeoutMs }: { readonly call: CollectiveCall; readonly timeoutMs: number },
+    plan: CollectivePlan,
+    callSite: CallSite | undefined,
+  ): CollectiveInFlight {
     const { id, ranks: members, place } = this.#host;
     const fingerprint = fingerprintOf(call);
     const sequence = this.#history.add(call, fingerprint, callSite);
     const info = { op: call.op, sequence, group: id, members, rank: place.rank, timeoutMs, callSite };
-    const inFlight = new CollectiveInFlight(info, checked, fingerprint, this.#callHost);
+    const inFlight = new CollectiveInFlight(info, call, fingerprint, plan, this.#callHost);
     this.#inFlight.set(sequence, inFlight);
     return inFlight;
   }

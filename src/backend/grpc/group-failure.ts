@@ -3,6 +3,7 @@ import { systemClock } from '../../core/clock';
 import { fromWire, toWire, type WireError } from '../../core/error-wire';
 import { ClosedError, PeerLostError } from '../../core/errors';
 import type { GroupRanks } from '../../core/group-ranks';
+import type { ControlFailure } from '../control-plane';
 import type { GrpcCall } from './grpc-call';
 
 export interface GroupFailure {
@@ -26,11 +27,41 @@ export function failureOf(error: Error, options: { isToldOnce?: boolean; cause?:
   return { error: toWire(error), cause: cause === undefined ? null : toWire(cause), isToldOnce };
 }
 
+/** A call that was in flight when its group ended, and its deadline. */
+interface CallInFlight {
+  readonly info: CallPlace & { readonly sequence: number | undefined };
+  readonly dueMs: number;
+}
+
+/**
+ * A failure that another rank tells. Where a native library has broken that rank's whole process, this one can go on.
+ */
+export function failureOfPeer({ error, cause, isToldOnce }: GroupFailure): GroupFailure {
+  return { error: errorOfPeer(error), cause: cause && errorOfPeer(cause), isToldOnce };
+}
+
+/** An error of another process, as it concerns this one. */
+export function errorOfPeer(error: WireError): WireError {
+  return {
+    ...error,
+    scope: error.code === 'LOCKSTEP_NATIVE' ? 'group' : error.scope,
+    cause: error.cause && errorOfPeer(error.cause),
+  };
+}
+
+/** The failure of a group, for those of this rank who wait for it beside its calls. */
+export function controlFailureOf(failure: GroupFailure, place: Omit<CallPlace, 'op'>): ControlFailure {
+  return {
+    cause: fromWire(failure.cause ?? failure.error),
+    errorFor: ({ op, sequence, dueMs }) => errorForCall(failure, { info: { ...place, op, sequence }, dueMs }),
+  };
+}
+
 /**
  * The error of a call of this rank that was in flight. A collective that came after the one that failed is refused
  * like any later call: this rank had only not heard yet. But where its own deadline has passed too, a timeout is its own.
  */
-export function errorForCall(failure: GroupFailure, { info, dueMs }: GrpcCall): Error {
+export function errorForCall(failure: GroupFailure, { info, dueMs }: CallInFlight): Error {
   const { error } = failure;
   const { rank, op, sequence } = info;
   const isLater = sequence !== undefined && error.sequence !== null && sequence > error.sequence;

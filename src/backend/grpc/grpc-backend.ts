@@ -1,8 +1,7 @@
 import { inspect } from 'node:util';
 import { DEFAULT_TIMEOUT_MS, checkTimeout } from '../../core/deadline';
 import { DTYPES } from '../../core/dtype';
-import { UnsupportedError, asError } from '../../core/errors';
-import { stderrLogger, type Logger } from '../../core/logger';
+import { asError } from '../../core/errors';
 import { ReduceOp } from '../../core/reduce-op';
 import type { BackendCapabilities, CallOptions } from '../backend';
 import type { CallOp, PointToPointOp } from '../call';
@@ -11,12 +10,13 @@ import type { Caller } from '../check-arguments';
 import type { CheckedCollective } from '../check-collective';
 import type { CheckedPointToPoint } from '../check-point-to-point';
 import { CheckedBackend } from '../checked-backend';
+import { refuseLongTags } from '../tag-limit';
 import type { CollectiveInFlight } from './collective-in-flight';
 import { GrpcGroup } from './grpc-group';
-import { GrpcWorld } from './grpc-world';
-import { beforeFatalError } from './last-words';
+import type { GrpcWorld } from './grpc-world';
 import type { Mesh } from './link';
-import type { PointToPointInFlight } from './point-to-point';
+import type { MessagesInFlight } from './messages-in-flight';
+import { RootGroup, type RootGroupOptions } from './root-group';
 import type { StoreClient } from './store-client';
 
 const CAPABILITIES: BackendCapabilities = {
@@ -27,20 +27,11 @@ const CAPABILITIES: BackendCapabilities = {
   bitwise: true,
 };
 
-/** A frame has 32 bits for the tag. */
-const MAX_TAG = 2 ** 32 - 1;
-
-export interface GrpcBackendOptions {
+export interface GrpcBackendOptions extends RootGroupOptions {
   /** False: an all-reduce may leave rank order where that is faster; subgroups too. Default true. */
   readonly deterministic?: boolean | undefined;
   /** Milliseconds that a call may wait where it does not say otherwise; default 10 minutes. */
   readonly timeoutMs?: number | undefined;
-  /** Told why a group failed, at level 'info'. */
-  readonly logger?: Logger | undefined;
-  /** Name the caller's source line in errors; default false, as it costs several microseconds a call. */
-  readonly callSites?: boolean | undefined;
-  /** The world's store; the session behind it is the mesh's to close. */
-  readonly store?: StoreClient | undefined;
 }
 
 /** What the calls of a group and its subgroups go by. */
@@ -59,25 +50,23 @@ export class GrpcBackend extends CheckedBackend {
   readonly store: StoreClient | undefined;
   readonly #world: GrpcWorld;
   readonly #group: GrpcGroup;
-  readonly #isRoot: boolean;
+  /** Undefined for a subgroup. */
+  readonly #root: RootGroup | undefined;
   readonly #children = new Set<GrpcBackend>();
-  readonly #forgetLastWords: () => void;
 
   private constructor(
     world: GrpcWorld,
     group: GrpcGroup,
     { timeoutMs, deterministic }: CallDefaults,
-    isRoot: boolean,
-    store?: StoreClient,
+    root: RootGroup | undefined,
   ) {
     const capabilities = deterministic === false ? { ...CAPABILITIES, bitwise: false } : CAPABILITIES;
     const { id, ranks, rank, size } = group;
     super({ id, ranks, caller: { rank, size, timeoutMs, deterministic, capabilities } });
-    this.store = store;
+    this.store = root?.store;
     this.#world = world;
     this.#group = group;
-    this.#isRoot = isRoot;
-    this.#forgetLastWords = isRoot ? beforeFatalError((error) => this.announceLoss(error)) : () => undefined;
+    this.#root = root;
   }
 
   /**
@@ -86,14 +75,8 @@ export class GrpcBackend extends CheckedBackend {
    */
   static over(mesh: Mesh, options: GrpcBackendOptions = {}): GrpcBackend {
     const timeoutMs = checkTimeout(options.timeoutMs, DEFAULT_TIMEOUT_MS);
-    const world = new GrpcWorld(mesh, options.logger ?? stderrLogger, options.callSites);
-    const everybody = Array.from({ length: mesh.worldSize }, (_unused, rank) => rank);
-    const group = new GrpcGroup(world, 'world', everybody);
-    group.onFailed = (cause, errorFor) => options.store?.endWaits(cause, errorFor);
-    world.register(group);
-    world.listen();
-    const defaults = { timeoutMs, deterministic: options.deterministic };
-    return new GrpcBackend(world, group, defaults, true, options.store);
+    const root = new RootGroup(mesh, options);
+    return new GrpcBackend(root.world, root.group, { timeoutMs, deterministic: options.deterministic }, root);
   }
 
   /** As in `Backend`. Close the child when it is no longer needed; closing this group closes it too. */
@@ -104,7 +87,7 @@ export class GrpcBackend extends CheckedBackend {
     await this.startCollective(checked).work;
     if (!members.includes(this.#world.rank)) return undefined;
     const group = new GrpcGroup(this.#world, id, members);
-    const child = new GrpcBackend(this.#world, group, this.caller, false);
+    const child = new GrpcBackend(this.#world, group, this.caller, undefined);
     this.#world.register(group);
     this.#children.add(child);
     if (this.#group.isClosed) child.#closeGroups(); // closed while the split was on its way
@@ -116,18 +99,11 @@ export class GrpcBackend extends CheckedBackend {
   }
 
   override async close(): Promise<void> {
-    const answered = this.store?.close();
-    this.#closeGroups();
-    if (!this.#isRoot) return;
-    this.#forgetLastWords();
-    await answered;
-    await this.#world.close();
+    if (this.#root === undefined) this.#closeGroups();
+    else await this.#root.close(() => this.#closeGroups());
   }
 
-  /**
-   * This process is about to end because of `error`: tell all peers, whose groups with this rank end with PeerLostError
-   * that carries its message. Waits for nothing; what a link cannot take at once is not said. See last-words.ts.
-   */
+  /** As of `RootGroup`: tell all peers of this group that this process is about to end because of `error`. */
   announceLoss(error: Error): void {
     this.#world.announceLoss(this.#group, error);
   }
@@ -138,9 +114,8 @@ export class GrpcBackend extends CheckedBackend {
   }
 
   /** @internal */
-  protected override admitPointToPoint({ parts }: CheckedPointToPoint): void {
-    const tag = parts.find(({ call }) => call.tag > MAX_TAG)?.call.tag;
-    if (tag !== undefined) throw new UnsupportedError(`tag: this backend takes tags up to ${MAX_TAG}, got ${tag}.`);
+  protected override admitPointToPoint(checked: CheckedPointToPoint): void {
+    refuseLongTags(checked);
   }
 
   /** @internal */
@@ -149,7 +124,7 @@ export class GrpcBackend extends CheckedBackend {
   }
 
   /** @internal */
-  protected override startPointToPoint(op: PointToPointOp, checked: CheckedPointToPoint): PointToPointInFlight {
+  protected override startPointToPoint(op: PointToPointOp, checked: CheckedPointToPoint): MessagesInFlight {
     return this.#group.startPointToPoint(op, checked, this.#callSite());
   }
 

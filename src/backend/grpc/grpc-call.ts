@@ -9,8 +9,11 @@ import type { WatchedCall } from './deadline-watch';
 /** After this long a call tells the peers that it waits for, which so find out when they wait in another call. */
 const PROBE_MS = 20;
 
+/** What a call is of: a method of a backend, or an exchange of bytes at the start of one. */
+export type GrpcCallOp = CallOp | 'exchange';
+
 export interface CallInfo {
-  readonly op: CallOp;
+  readonly op: GrpcCallOp;
   /** Of a collective. */
   readonly sequence: number | undefined;
   /** Identity of the group. */

@@ -3,33 +3,39 @@ import { fromWire } from '../../core/error-wire';
 import { ClosedError, InternalError, asError } from '../../core/errors';
 import { GroupRanks } from '../../core/group-ranks';
 import type { Place } from '../algorithms/schedule';
-import type { CallOp } from '../call';
+import type { DataBuffer } from '../../core/dtype';
 import type { CallSite } from '../../core/call-site';
 import type { CheckedCollective } from '../check-collective';
 import type { CheckedPointToPoint } from '../check-point-to-point';
-import { messageMismatchError } from '../mismatch';
-import type { OutgoingMessage } from './channel-outbox';
+import type { ControlFailure } from '../control-plane';
+import type { AnnouncedMessagesInFlight } from './announced-messages';
+import { announcementPlan } from './announcement-plan';
 import type { CollectiveInFlight } from './collective-in-flight';
+import { dataPlan, type CollectivePlan } from './collective-plan';
 import { decodeControl, encodeControl, type ControlMessage } from './control-message';
 import { groupKey, groupWordsOf, type Words } from './fingerprint';
 import { FrameKind, type FrameHeader } from './frame';
-import { GroupCollectives, TIMEOUT_ROLL_CALL_MS } from './group-collectives';
+import { GroupCollectives } from './group-collectives';
 import {
   closedRankError,
+  controlFailureOf,
   errorForCall,
+  errorOfPeer,
   errorTellingOnce,
   failedEarlier,
   failureOf,
+  failureOfPeer,
   lossByThrow,
   lostRankError,
   type GroupFailure,
   type Loss,
 } from './group-failure';
-import type { GrpcCall } from './grpc-call';
+import { GroupMessages, type GroupMessagesHost, type MessagesOp } from './group-messages';
+import type { GrpcCall, GrpcCallOp } from './grpc-call';
 import type { GrpcWorld } from './grpc-world';
-import { PointToPoint, type PointToPointInFlight } from './point-to-point';
+import type { MessagesInFlight } from './messages-in-flight';
+import type { PointToPointInFlight } from './point-to-point';
 import { RollCalls, type Answer } from './roll-call';
-import { missingRanksError } from './timeout-error';
 
 export class GrpcGroup {
   readonly id: string;
@@ -38,15 +44,13 @@ export class GrpcGroup {
   readonly ranks: GroupRanks;
   readonly place: Place;
   readonly words: Words;
-  /** Told what ended the group, and what else waits for it is to fail with, by its op; undefined: nothing else waits. */
-  onFailed: ((cause: Error, errorFor: (op: string) => Error) => void) | undefined;
   readonly #world: GrpcWorld;
   readonly #collectives: GroupCollectives;
-  readonly #messages = new Set<PointToPointInFlight>();
-  readonly #pointToPoint: PointToPoint;
+  readonly #messages: GroupMessages;
   readonly #rollCalls: RollCalls;
   /** Ranks that have closed the group, with the number of collectives that each completed. */
   readonly #closedRanks = new Map<number, number>();
+  readonly #failureListeners: ((failure: ControlFailure) => void)[] = [];
   #numChildren = 0;
   #failure: GroupFailure | undefined;
   /** This rank has been told `#failure` by a call in flight or by its next one. */
@@ -60,31 +64,18 @@ export class GrpcGroup {
     this.words = groupWordsOf(id);
     this.place = { rank: members.indexOf(world.rank), size: members.length };
     this.#world = world;
-    const shared = {
-      words: this.words,
-      post: (peer: number, message: OutgoingMessage) => world.post(this.members[peer] as number, message),
-    };
-    this.#collectives = new GroupCollectives({
-      ...shared,
+    const shared: GroupMessagesHost = {
       id,
       ranks: this.ranks,
-      place: this.place,
-      scratchPool: world.scratchPool,
+      rank: this.rank,
+      words: this.words,
+      post: (peer, message) => world.post(this.members[peer] as number, message),
       rollCall: (question, onEnd) => this.#rollCalls.start(question, onEnd),
       onEnded: (call) => world.deadlines.delete(call),
       fail: (error) => this.fail(failureOf(error)),
-    });
-    this.#pointToPoint = new PointToPoint({
-      ...shared,
-      onEnded: (call) => {
-        this.#messages.delete(call as PointToPointInFlight);
-        world.deadlines.delete(call);
-      },
-      onDisagreement: (sender, receiver) => {
-        this.fail(failureOf(messageMismatchError({ group: id, ranks: this.ranks }, [sender, receiver])));
-      },
-      onExpired: (call) => this.#expire(call),
-    });
+    };
+    this.#collectives = new GroupCollectives({ ...shared, place: this.place, scratchPool: world.scratchPool });
+    this.#messages = new GroupMessages(shared);
     this.#rollCalls = new RollCalls({
       ...this.place,
       ask: (peer, questionId, sequence) => this.#tell(peer, { type: 'question', id: questionId, sequence }),
@@ -110,12 +101,12 @@ export class GrpcGroup {
 
   /** The first call in which this rank waits for others, in words; null if there is none. */
   get waitsIn(): string | null {
-    const [call] = [...this.#collectives.inFlight.filter(({ isRunDone }) => !isRunDone), ...this.#messages];
+    const [call] = [...this.#collectives.inFlight.filter(({ isRunDone }) => !isRunDone), ...this.#messages.inFlight];
     return call === undefined ? null : call.title;
   }
 
   /** Why a new call cannot start, if it cannot. */
-  refusal(op: CallOp): Error | undefined {
+  refusal(op: GrpcCallOp): Error | undefined {
     const place = { rank: this.rank, group: this.id, op };
     const name = this.ranks.name(this.rank);
     if (this.#isClosed) {
@@ -132,29 +123,21 @@ export class GrpcGroup {
   }
 
   startCollective(checked: CheckedCollective, callSite?: CallSite): CollectiveInFlight {
-    const call = this.#collectives.start(checked, callSite);
-    this.#world.deadlines.add(call);
-    for (const [peer, completed] of this.#closedRanks) {
-      if (completed <= (call.info.sequence as number)) this.#failByClosedRank(call, peer);
-    }
-    if (!call.isSettled) this.#collectives.post(call);
-    return call;
+    return this.#startCollective(checked, dataPlan(checked, this.place), callSite);
   }
 
-  startPointToPoint(
-    op: 'send' | 'recv' | 'batch',
-    checked: CheckedPointToPoint,
-    callSite?: CallSite,
-  ): PointToPointInFlight {
-    const { id: group, ranks: members, rank } = this;
-    const info = { op, sequence: undefined, group, members, rank, timeoutMs: checked.timeoutMs, callSite };
-    const call = this.#pointToPoint.start(info, checked);
-    this.#messages.add(call);
-    this.#world.deadlines.add(call);
-    const closed = call.awaitedPeers().find((peer) => this.#closedRanks.has(peer));
-    if (closed === undefined) this.#pointToPoint.post(call);
-    else this.#failByClosedRank(call, closed);
-    return call;
+  /** All of a collective but its data. */
+  announce(checked: CheckedCollective<DataBuffer>, callSite?: CallSite): CollectiveInFlight {
+    return this.#startCollective(checked, announcementPlan(checked.call, this.place), callSite);
+  }
+
+  startPointToPoint(op: MessagesOp, checked: CheckedPointToPoint, callSite?: CallSite): MessagesInFlight {
+    return this.#started(this.#messages.start(op, checked, callSite));
+  }
+
+  /** All of some messages but their data. */
+  announceMessages(op: MessagesOp, checked: CheckedPointToPoint<DataBuffer>, callSite?: CallSite): MessagesInFlight {
+    return this.#started(this.#messages.announce(op, checked, callSite));
   }
 
   /** The identity of the group that the split now started makes: the same on all ranks, which split in the same order. */
@@ -181,7 +164,19 @@ export class GrpcGroup {
     const calls = this.#callsInFlight();
     this.#isTold = calls.length > 0;
     for (const call of calls) call.fail(errorForCall(failure, call));
-    this.onFailed?.(fromWire(failure.cause ?? failure.error), (op) => errorTellingOnce(failure, this.rank, op));
+    const told = controlFailureOf(failure, this.#at);
+    for (const listener of this.#failureListeners.splice(0)) listener(told);
+  }
+
+  /** `listener` is told what ended the group, now if it has ended; not of a `close` here. */
+  onFailed(listener: (failure: ControlFailure) => void): void {
+    if (this.#failure === undefined) this.#failureListeners.push(listener);
+    else listener(controlFailureOf(this.#failure, this.#at));
+  }
+
+  /** The program was told what ended the group, by a call that is not one of this group. */
+  noteTold(): void {
+    this.#isTold = true;
   }
 
   /** A member is gone for good. */
@@ -236,22 +231,48 @@ export class GrpcGroup {
     });
   }
 
+  #startCollective(
+    checked: CheckedCollective<DataBuffer>,
+    plan: CollectivePlan,
+    callSite: CallSite | undefined,
+  ): CollectiveInFlight {
+    const call = this.#collectives.start(checked, plan, callSite);
+    this.#world.deadlines.add(call);
+    for (const [peer, completed] of this.#closedRanks) {
+      if (completed <= (call.info.sequence as number)) this.#failByClosedRank(call, peer);
+    }
+    if (!call.isSettled) this.#collectives.post(call);
+    return call;
+  }
+
+  #started<C extends PointToPointInFlight | AnnouncedMessagesInFlight>(call: C): C {
+    this.#world.deadlines.add(call);
+    const closed = call.awaitedPeers().find((peer) => this.#closedRanks.has(peer));
+    if (closed === undefined) this.#messages.post(call);
+    else this.#failByClosedRank(call, closed);
+    return call;
+  }
+
+  get #at(): { readonly rank: number; readonly group: string; readonly members: GroupRanks } {
+    return { rank: this.rank, group: this.id, members: this.ranks };
+  }
+
   get #isOver(): boolean {
     return this.#failure !== undefined || this.#isClosed;
   }
 
-  #ownerOf(header: FrameHeader): GroupCollectives | PointToPoint {
-    return header.isPointToPoint ? this.#pointToPoint : this.#collectives;
+  #ownerOf(header: FrameHeader): GroupCollectives | GroupMessages {
+    return header.isPointToPoint ? this.#messages : this.#collectives;
   }
 
   #onControl(peer: number, message: ControlMessage): void {
     switch (message.type) {
       case 'poison':
-        return this.fail(message, false);
+        return this.fail(failureOfPeer(message), false);
       case 'closed':
         return this.#noteClosed(peer, message.completed);
       case 'lost':
-        return this.#world.loseRank(this.members[peer] as number, lossByThrow(fromWire(message.error)));
+        return this.#world.loseRank(this.members[peer] as number, lossByThrow(fromWire(errorOfPeer(message.error))));
       case 'question':
         return this.#tell(peer, this.#reply(message.id, message.sequence));
       case 'answer':
@@ -270,14 +291,6 @@ export class GrpcGroup {
     return { called, waitsIn: this.#world.waitsIn(this) };
   }
 
-  /** The deadline of a message has passed: ask the peers that it waits for where they are. */
-  #expire(call: PointToPointInFlight): void {
-    const question = { sequence: null, peers: call.awaitedPeers(), limitMs: TIMEOUT_ROLL_CALL_MS };
-    this.#rollCalls.start(question, (answers) => {
-      if (!call.isSettled) this.fail(failureOf(missingRanksError(call, call.awaitedPeers(), answers)));
-    });
-  }
-
   #noteClosed(peer: number, completed: number): void {
     if (this.#closedRanks.has(peer)) return;
     this.#closedRanks.set(peer, completed);
@@ -293,7 +306,7 @@ export class GrpcGroup {
   }
 
   #callsInFlight(): GrpcCall[] {
-    return [...this.#collectives.inFlight, ...this.#messages];
+    return [...this.#collectives.inFlight, ...this.#messages.inFlight];
   }
 
   #rankOf(worldRank: number): number {

@@ -5,39 +5,26 @@
  * receive without a word. The first frame carries up to EAGER_BYTES of payload, or nothing while much of what was sent
  * to that peer waits unreceived; the rest follows on the receiver's Grant. The Ack says that the receiver has it all.
  */
-import { bytesOf, byteSize, type DType, type HostBuffer } from '../../core/dtype';
-import { describePointToPoint, type PointToPointCall } from '../call';
+import { bytesOf, type HostBuffer } from '../../core/dtype';
 import type { CheckedPointToPoint } from '../check-point-to-point';
-import type { MessageSide } from '../mismatch';
 import { EAGER_BYTES, type OutgoingMessage } from './channel-outbox';
-import { messageDType, messageFingerprint, type Words } from './fingerprint';
+import { messageDType, messageFingerprint } from './fingerprint';
 import { FrameKind, type FrameHeader } from './frame';
-import { GrpcCall, type CallInfo, type OnEnded } from './grpc-call';
+import type { CallInfo } from './grpc-call';
+import { MessagesInFlight, sendOf, type MessagePart, type MessagesHost } from './messages-in-flight';
 
 /** Unreceived bytes that all messages to one peer may keep in its memory. */
 const EAGER_BYTES_PER_PEER = 8 * EAGER_BYTES;
 
-/** What point to point needs of its group. */
-export interface PointToPointHost {
-  readonly words: Words;
-  post(peer: number, message: OutgoingMessage): void;
-  onEnded: OnEnded;
-  /** A send and the receive that it meets do not fit. */
-  onDisagreement(sender: MessageSide, receiver: MessageSide): void;
-  onExpired(call: PointToPointInFlight): void;
-}
-
 /** One send or receive of a call. */
-interface Transfer {
+interface Transfer extends MessagePart {
   readonly owner: PointToPointInFlight;
-  readonly call: PointToPointCall;
   readonly data: HostBuffer;
   /** Number in its lane. */
   message: number;
   /** Bytes sent, or in place. */
   offset: number;
   eagerBytes: number;
-  isDone: boolean;
 }
 
 /** A message that came before its receive was posted. */
@@ -53,15 +40,12 @@ interface Lane {
   readonly arrived: Map<number, Arrival>;
 }
 
-/** A send, a receive, or a batch of them. */
-export class PointToPointInFlight extends GrpcCall {
-  readonly transfers: readonly Transfer[];
-  readonly #host: PointToPointHost;
+export class PointToPointInFlight extends MessagesInFlight {
+  override readonly parts: readonly Transfer[];
 
-  constructor(info: CallInfo, checked: CheckedPointToPoint, host: PointToPointHost) {
-    super(info, host.onEnded);
-    this.#host = host;
-    this.transfers = checked.parts.map(({ call, data }) => ({
+  constructor(info: CallInfo, checked: CheckedPointToPoint, host: MessagesHost) {
+    super(info, host);
+    this.parts = checked.parts.map(({ call, data }) => ({
       owner: this,
       call,
       data,
@@ -71,42 +55,16 @@ export class PointToPointInFlight extends GrpcCall {
       isDone: false,
     }));
   }
-
-  override describe(): string {
-    const parts = this.transfers.map((transfer) => describePointToPoint(transfer.call));
-    return this.info.op === 'batch' ? `batch(${parts.join(', ')})` : parts.join();
-  }
-
-  override awaitedPeers(): readonly number[] {
-    const peers = this.transfers.flatMap(({ isDone, call }) => (isDone ? [] : [call.peer]));
-    return [...new Set(peers)].sort((a, b) => a - b);
-  }
-
-  override probe(): void {
-    // The first frame of each message has told the peer already.
-  }
-
-  override expire(): void {
-    this.#host.onExpired(this);
-  }
-
-  completeIfDone(): void {
-    if (this.transfers.every((transfer) => transfer.isDone)) this.complete();
-  }
-
-  protected override stop(): void {
-    // Its lanes end with it: a call that fails ends the group.
-  }
 }
 
 export class PointToPoint {
-  readonly #host: PointToPointHost;
+  readonly #host: MessagesHost;
   readonly #outgoing = new Map<number, Lane>();
   readonly #incoming = new Map<number, Lane>();
   /** By peer: bytes that were sent before the receiver was known to want them. */
   readonly #eagerBytes = new Map<number, number>();
 
-  constructor(host: PointToPointHost) {
+  constructor(host: MessagesHost) {
     this.#host = host;
   }
 
@@ -115,7 +73,7 @@ export class PointToPoint {
   }
 
   post(call: PointToPointInFlight): void {
-    for (const transfer of call.transfers) {
+    for (const transfer of call.parts) {
       if (call.isSettled) return;
       if (transfer.call.op === 'send') this.#postSend(transfer);
       else this.#postReceive(transfer);
@@ -167,7 +125,7 @@ export class PointToPoint {
     if (lane === undefined || transfer === undefined) return;
     lane.posted.delete(header.message);
     this.#eagerBytes.set(peer, (this.#eagerBytes.get(peer) ?? 0) - transfer.eagerBytes);
-    this.#finish(transfer);
+    transfer.owner.finish(transfer);
   }
 
   #postSend(transfer: Transfer): void {
@@ -220,12 +178,7 @@ export class PointToPoint {
     }
     this.#incoming.get(laneKey(peer, transfer.call.tag))?.posted.delete(transfer.message);
     this.#reply(FrameKind.Ack, transfer);
-    this.#finish(transfer);
-  }
-
-  #finish(transfer: Transfer): void {
-    transfer.isDone = true;
-    if (!transfer.owner.isSettled) transfer.owner.completeIfDone();
+    transfer.owner.finish(transfer);
   }
 
   /** True if the message is what the receive expects; else the group ends. */
@@ -237,7 +190,7 @@ export class PointToPoint {
     }
     const { rank, callSite } = transfer.owner.info;
     this.#host.onDisagreement(
-      { rank: peer, call: sentBy(dtype, header, rank) },
+      { rank: peer, call: sendOf(header, rank) },
       { rank, call, sourceLine: callSite?.sourceLine },
     );
     return false;
@@ -271,12 +224,6 @@ export class PointToPoint {
       fingerprintLow: 0,
     };
   }
-}
-
-/** A send as its header tells it; of a dtype that this version does not know, as bytes. */
-function sentBy(dtype: DType | undefined, header: FrameHeader, receiver: number): PointToPointCall {
-  const known = dtype ?? 'uint8';
-  return { op: 'send', dtype: known, count: header.messageBytes / byteSize(known), peer: receiver, tag: header.call };
 }
 
 /** Tags have 32 bits in a frame, ranks fit into the rest. */
