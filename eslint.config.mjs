@@ -24,7 +24,7 @@ const house = {
 const codeLines = (max) => ({ max, skipBlankLines: true, skipComments: true });
 
 export default tseslint.config(
-  { ignores: ['dist/', 'build/', 'coverage/', 'docs/api/', 'tests/fixtures/', 'native-nccl/build/'] },
+  { ignores: ['dist/', 'build/', 'coverage/', 'docs/api/', 'tests/fixtures/', 'native-nccl/build/', '.gpu/'] },
   { linterOptions: { reportUnusedDisableDirectives: 'error' } },
   eslint.configs.recommended,
   tseslint.configs.recommendedTypeChecked,
