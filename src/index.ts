@@ -2,7 +2,9 @@
 
 // core
 export { type Clock, type Timer } from './core/clock';
+export { type DeviceBuffer } from './core/device-buffer';
 export { DTYPES, dtypeOf, type DataBuffer, type DType, type HostBuffer } from './core/dtype';
+export { type AdamUpdate, type FlatUpdate, type SGDUpdate } from './core/flat-update';
 export { fromWire, toWire, type WireError } from './core/error-wire';
 export {
   BackendUnavailableError,
@@ -112,12 +114,15 @@ export type {
   CountsOptions,
   P2pOp,
 } from './backend/backend';
+export { type BackendDevice, type FlatUpdateTarget } from './backend/backend-device';
 export { type BackendStore, type CompareAndSetResult } from './backend/backend-store';
 export { MockBackend } from './backend/mock/mock-backend';
 export { type Fault, type MockOptions } from './backend/mock/mock-options';
 export {
   backendNames,
   createBackend,
+  isNcclAvailable,
+  ncclUnavailableReason,
   registerBackend,
   type BackendFactory,
   type BackendInit,

@@ -5,9 +5,11 @@ import { DEFAULT_TIMEOUT_MS } from '../core/deadline';
 import { BackendUnavailableError, InvalidArgumentError } from '../core/errors';
 import type { Backend } from './backend';
 import type { BackendInit } from './backend-init';
-import type * as connect from './grpc/connect';
+import type * as grpc from './grpc/connect';
 import { MockBackend } from './mock/mock-backend';
 import type { MockOptions } from './mock/mock-options';
+import type * as availability from './nccl/availability';
+import type * as nccl from './nccl/connect';
 
 /** Connects this rank to the others; rejects with BackendUnavailableError where it cannot. */
 export type BackendFactory = (init: BackendInit) => Backend | Promise<Backend>;
@@ -15,7 +17,7 @@ export type BackendFactory = (init: BackendInit) => Backend | Promise<Backend>;
 const factories = new Map<string, BackendFactory>([
   ['mock', connectMock],
   ['grpc', (init) => loadGrpc().connectGrpc(init)],
-  ['nccl', () => notYet('nccl', 'ranks on several GPUs')],
+  ['nccl', (init) => loadNccl().connectNccl(init, (each) => loadGrpc().connectControlPlane(each, 'nccl'))],
 ]);
 
 /**
@@ -56,6 +58,19 @@ export async function createBackend(name: string, init: BackendInit): Promise<Ba
   );
 }
 
+/**
+ * Whether `World.init({ backend: 'nccl' })` can run here: the package lockstep-nccl, the CUDA driver, NCCL 2.24.3 or newer,
+ * and a device are there. Loads the libraries on the first call; never throws.
+ */
+export function isNcclAvailable(): boolean {
+  return loadAvailability().isNcclAvailable();
+}
+
+/** What is missing for `isNcclAvailable()`, where it was looked for, and what to install; undefined if nothing is. */
+export function ncclUnavailableReason(): string | undefined {
+  return loadAvailability().ncclUnavailableReason();
+}
+
 function connectMock(init: BackendInit): Backend {
   if (init.worldSize === 1)
     // No bare rank of a test ([Note: bare ranks]): a program waits in its store as long as on any other backend.
@@ -71,15 +86,19 @@ function connectMock(init: BackendInit): Backend {
 }
 
 /** By require: a dynamic import() would pass by the module registry of Jest, where users' tests run. */
-function loadGrpc(): typeof connect {
+function loadGrpc(): typeof grpc {
   // eslint-disable-next-line @typescript-eslint/no-require-imports -- see above
-  return require('./grpc/connect') as typeof connect;
+  return require('./grpc/connect') as typeof grpc;
 }
 
-function notYet(name: string, purpose: string): never {
-  throw new BackendUnavailableError(
-    `backend '${name}' (${purpose}) is not part of this version of Lockstep. Use 'mock', or add your own with registerBackend(name, factory).`,
-  );
+function loadAvailability(): typeof availability {
+  // eslint-disable-next-line @typescript-eslint/no-require-imports -- see above
+  return require('./nccl/availability') as typeof availability;
+}
+
+function loadNccl(): typeof nccl {
+  // eslint-disable-next-line @typescript-eslint/no-require-imports -- see above
+  return require('./nccl/connect') as typeof nccl;
 }
 
 export { MockBackend };

@@ -1,8 +1,9 @@
 /**
  * A barrier that says who is missing.
  *
- * Each rank exchanges one byte with each other rank, so that every rank sees for itself who has arrived, whoever is
- * missing: there is no coordinator that could be the missing one. That takes size * (size - 1) messages: it is for
+ * Each rank exchanges an empty message with each other rank, so that every rank sees for itself who has arrived, whoever is
+ * missing: there is no coordinator that could be the missing one. (On NCCL a byte would wait behind one for a rank that is
+ * missing; nothing to move does not.) That takes size * (size - 1) messages: it is for
  * finding out what is wrong, not for the training loop. Peers are visited in ascending order and each exchange is one
  * batch, so that also a backend that runs them one after the other cannot deadlock.
  */
@@ -55,8 +56,8 @@ export async function monitoredBarrier(channel: GroupChannel, options: CallOptio
 function exchange(backend: Backend, peer: number, options: CallOptions): Work {
   return backend.batch(
     [
-      { op: 'send', data: new Uint8Array(1), peer, tag: TAG },
-      { op: 'recv', data: new Uint8Array(1), peer, tag: TAG },
+      { op: 'send', data: new Uint8Array(0), peer, tag: TAG },
+      { op: 'recv', data: new Uint8Array(0), peer, tag: TAG },
     ],
     options,
   );

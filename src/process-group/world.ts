@@ -57,10 +57,10 @@ export class World {
    * @throws PeerLostError if a rank was lost while the world was being made
    */
   static async init(options?: WorldOptions): Promise<World> {
-    const { backend: name, localRank, ...init } = readWorldSettings(options);
+    const { backend: name, ...init } = readWorldSettings(options);
     const backend = await createBackend(name, init);
     seedByRank(init.rank);
-    return new World(backend, { localRank, logger: init.logger });
+    return new World(backend, { localRank: init.localRank, logger: init.logger });
   }
 
   /** A world of one, on the mock. */

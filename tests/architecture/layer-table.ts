@@ -65,4 +65,5 @@ export const layers: readonly Layer[] = [
 /** Packages from outside that only some layers may load; every other dependency is free. */
 export const reservedPackages: Readonly<Record<string, readonly string[]>> = {
   '@grpc/grpc-js': ['backend/grpc'],
+  'lockstep-nccl': ['backend/nccl'],
 };

@@ -21,6 +21,8 @@ import { type BackendFactory, type Property, Worlds } from './property';
 export interface Gap {
   readonly test: string;
   readonly reason: string;
+  /** Deadline of its worlds, where it fails because ranks wait for each other; default: as without the gap. */
+  readonly timeoutMs?: number;
 }
 
 export const suite: Readonly<Record<string, readonly Property[]>> = {
@@ -37,7 +39,7 @@ export const suite: Readonly<Record<string, readonly Property[]>> = {
 export async function checkWithGaps(property: Property, worlds: Worlds, gaps: readonly Gap[]): Promise<void> {
   const gap = gaps.find(({ test }) => test === property.title);
   if (gap === undefined) return property.check(worlds);
-  const isKept = await property.check(worlds).then(
+  const isKept = await property.check(worlds.withTimeout(gap.timeoutMs)).then(
     () => true,
     () => false,
   );

@@ -7,7 +7,10 @@ import { valuesOf, type WireBuffer } from './wire-buffer';
 
 type Value = number | bigint;
 
-/** Relative error that a backend may show whose reductions are not in rank order; several roundings of the format. */
+/**
+ * Error that a backend may show whose reductions are not in rank order, relative to the magnitude of what was reduced, as terms
+ * cancel; several roundings of the format.
+ */
 const TOLERANCE: Readonly<Partial<Record<DType, number>>> = {
   float32: 1e-5,
   float64: 1e-13,
@@ -15,26 +18,29 @@ const TOLERANCE: Readonly<Partial<Record<DType, number>>> = {
   bfloat16: 3e-2,
 };
 
-/** @throws unless the buffer holds these values: NaN as any NaN, zeros by sign; within a tolerance unless `bitwise` */
+/**
+ * @param magnitudes of the values, within a tolerance of which they may be wrong; undefined: they must be exact
+ * @throws unless the buffer holds these values: NaN as any NaN, zeros by sign
+ */
 export function expectValues(
   where: string,
   got: WireBuffer | null | undefined,
   want: readonly Value[],
-  bitwise = true,
+  magnitudes?: readonly number[],
 ): void {
   if (got === null || got === undefined) throw new Error(`${where}: there is no buffer`);
   const values = valuesOf(got);
   if (values.length !== want.length) throw new Error(`${where}: ${values.length} elements, expected ${want.length}`);
-  const tolerance = bitwise ? undefined : TOLERANCE[got.dtype];
-  const wrong = values.findIndex((value, i) => !isSame(value, want[i] as Value, tolerance));
+  const tolerance = TOLERANCE[got.dtype] ?? 0;
+  const wrong = values.findIndex((value, i) => !isSame(value, want[i] as Value, tolerance * (magnitudes?.[i] ?? 0)));
   if (wrong < 0) return;
   throw new Error(`${where}: element ${wrong} of ${values.length} is ${values[wrong]}, expected ${want[wrong]}`);
 }
 
-function isSame(got: Value, want: Value, tolerance: number | undefined): boolean {
+function isSame(got: Value, want: Value, tolerance: number): boolean {
   if (Object.is(got, want)) return true;
-  if (tolerance === undefined || typeof got !== 'number' || typeof want !== 'number') return false;
-  return Math.abs(got - want) <= tolerance * Math.abs(want);
+  if (tolerance === 0 || typeof got !== 'number' || typeof want !== 'number') return false;
+  return Math.abs(got - want) <= tolerance;
 }
 
 /** @throws unless all ranks hold the same bits */

@@ -44,3 +44,19 @@ export function expectedReduction(
     return reducedElement(dtype, op, byRank);
   });
 }
+
+/** How large the numbers are that the same elements were made of; partial results may be as large, and round accordingly. */
+export function expectedMagnitude(
+  size: number,
+  { dtype, op, fill }: { readonly dtype: DType; readonly op: ReduceOp; readonly fill: Fill },
+  start: number,
+  length: number,
+): number[] {
+  const key = `magnitude ${size} ${dtype} ${fill} ${op}`;
+  return elements(key, start, length, (i) => {
+    const byRank = Array.from({ length: size }, (_unused, rank) =>
+      Math.abs(Number(storedValue(dtype, fillValue(fill, dtype, size, rank, i)))),
+    );
+    return op === 'Product' ? byRank.reduce((a, b) => a * b) : byRank.reduce((a, b) => a + b);
+  }) as number[];
+}

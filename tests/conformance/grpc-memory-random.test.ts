@@ -18,7 +18,7 @@ async function onGrpc(size: number, program: RandomProgram): Promise<string[][]>
   }
 }
 
-const numSeeds = count('random programs against the mock', 2, 60);
+const numSeeds = count('random programs against the mock', 1, 60);
 const cases = [1, 2, 3, 4, 7].flatMap((size) => Array.from({ length: numSeeds }, (_unused, seed) => ({ size, seed })));
 
 test.each(cases)(

@@ -2,7 +2,7 @@ import { count } from '../helpers/counts';
 import { describeBackend, type Gap } from './backend-suite';
 import { mockFactory } from './mock-factory';
 
-/** What NCCL cannot do, portable mode refuses; the NCCL backend will have these gaps too. */
+/** What NCCL cannot do, portable mode refuses; the NCCL backend has these gaps too, but for the barrier: nccl-gaps.ts. */
 const PORTABLE_GAPS: readonly Gap[] = [
   {
     test: 'nobody leaves a barrier before all have come',

@@ -25,18 +25,37 @@ const PROPERTY_LIMIT_MS = 120_000;
 const JOIN_TIMEOUT_MS = 20_000;
 const TOKEN = 'the token of the conformance suite';
 
+export interface ProcessFactoryOptions {
+  /** Default grpc. */
+  readonly backend?: string;
+  readonly capabilities?: BackendCapabilities;
+  readonly oneCaseIn?: number;
+  readonly sizes?: readonly number[];
+  /** Added to the environment of the processes. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Throws if something was wrong in the world that has just closed. */
+  readonly checkWorld?: () => void;
+}
+
 /** Worlds of one process a rank, joined over loopback. Ends its processes with `close`. */
 export class ProcessFactory implements BackendFactory {
-  readonly capabilities = CAPABILITIES;
-  readonly oneCaseIn = count('conformance over processes: of many cases one in', 5, 1);
+  readonly capabilities: BackendCapabilities;
+  readonly oneCaseIn: number;
+  readonly sizes: readonly number[] | undefined;
   readonly limitMs = PROPERTY_LIMIT_MS;
   readonly #dataPlane: 'grpc' | 'socket';
-  readonly #processes = new RankProcesses<Tasks>({ tasksFile: join(__dirname, 'process-tasks.ts') });
+  readonly #options: ProcessFactoryOptions;
+  readonly #processes: RankProcesses<Tasks>;
   /** Two properties that ran at once would share processes. */
   #previous: Promise<unknown> = Promise.resolve();
 
-  constructor(dataPlane: 'grpc' | 'socket') {
+  constructor(dataPlane: 'grpc' | 'socket', options: ProcessFactoryOptions = {}) {
     this.#dataPlane = dataPlane;
+    this.#options = options;
+    this.capabilities = options.capabilities ?? CAPABILITIES;
+    this.oneCaseIn = options.oneCaseIn ?? count('conformance over processes: of many cases one in', 5, 1);
+    this.sizes = options.sizes;
+    this.#processes = new RankProcesses<Tasks>({ tasksFile: join(__dirname, 'process-tasks.ts'), env: options.env });
   }
 
   readonly run = <Name extends ProgramName>(run: WorldRun<Name>): Promise<RankOutcome<ResultOf<Name>>[]> => {
@@ -56,6 +75,7 @@ export class ProcessFactory implements BackendFactory {
       const task = { program: run.program, args: run.args };
       const outcomes = await all(ranks, (rank) => rank.call('run', task));
       await all(ranks, (rank) => rank.call('close', undefined));
+      this.#options.checkWorld?.();
       return outcomes as RankOutcome<ResultOf<Name>>[];
     } catch (error) {
       await this.close(); // nothing of a world that failed may reach the next one
@@ -66,7 +86,15 @@ export class ProcessFactory implements BackendFactory {
   async #open(ranks: readonly RankProcess<Tasks>[], timeoutMs = 10_000): Promise<void> {
     const masterPort = await freePort();
     const deadlines = { timeoutMs, joinTimeoutMs: JOIN_TIMEOUT_MS };
-    const job = { worldSize: ranks.length, masterPort, dataPlane: this.#dataPlane, token: TOKEN, ...deadlines };
+    const { backend } = this.#options;
+    const job = {
+      backend,
+      worldSize: ranks.length,
+      masterPort,
+      dataPlane: this.#dataPlane,
+      token: TOKEN,
+      ...deadlines,
+    };
     await all(ranks, (process, rank) => process.call('open', { ...job, rank }));
   }
 }

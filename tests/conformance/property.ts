@@ -1,5 +1,7 @@
 import type { BackendCapabilities } from '../../src/backend/backend';
+import { isFloatDType, type DType } from '../../src/core/dtype';
 import { Generator } from '../../src/core/generator';
+import { ReduceOp, isBitOp } from '../../src/core/reduce-op';
 import { fromWire, type WireError } from '../../src/core/error-wire';
 import type { ArgsOf, ProgramName, ResultOf } from './programs';
 
@@ -28,6 +30,8 @@ export interface BackendFactory {
   readonly run: <Name extends ProgramName>(run: WorldRun<Name>) => Promise<RankOutcome<ResultOf<Name>>[]>;
   /** Of properties with hundreds of cases, one in so many is tried, chosen by a seed; default 1, all. */
   readonly oneCaseIn?: number | undefined;
+  /** World sizes at which properties are tried; default SIZES. */
+  readonly sizes?: readonly number[] | undefined;
   /** Time limit of one property, against hangs; for backends whose worlds take long to start. */
   readonly limitMs?: number | undefined;
 }
@@ -40,7 +44,7 @@ export interface Property {
 }
 
 /** World sizes at which properties are tried. */
-export const SIZES = [1, 2, 3, 4, 7];
+export const SIZES: readonly number[] = [1, 2, 3, 4, 7];
 
 /** Element counts at which they are tried: around the size of the world, and a prime. */
 export function countsFor(size: number): number[] {
@@ -53,11 +57,27 @@ export const LARGE_COUNT = 100_003;
 /** Runs programs for properties. */
 export class Worlds {
   readonly capabilities: BackendCapabilities;
+  readonly sizes: readonly number[];
   readonly #factory: BackendFactory;
+  readonly #timeoutMs: number | undefined;
 
-  constructor(factory: BackendFactory) {
+  /** @param timeoutMs deadline of worlds where a property gives none */
+  constructor(factory: BackendFactory, timeoutMs?: number) {
     this.#factory = factory;
+    this.#timeoutMs = timeoutMs;
     this.capabilities = factory.capabilities;
+    this.sizes = factory.sizes ?? SIZES;
+  }
+
+  withTimeout(timeoutMs: number | undefined): Worlds {
+    return timeoutMs === undefined ? this : new Worlds(this.#factory, timeoutMs);
+  }
+
+  /** True if the backend reduces this dtype by this op. */
+  reduces(dtype: DType, op: ReduceOp): boolean {
+    const { dtypes, reduceOps, integerAverage } = this.capabilities;
+    const isAveraged = op !== ReduceOp.Average || integerAverage !== false || isFloatDType(dtype);
+    return dtypes.includes(dtype) && reduceOps.includes(op) && isAveraged && (!isBitOp(op) || !isFloatDType(dtype));
   }
 
   /** Those of the cases of one size of world that are tried here. Of the cases of all sizes each kind has some. */
@@ -74,7 +94,7 @@ export class Worlds {
     args: ArgsOf<Name>,
     timeoutMs?: number,
   ): Promise<RankOutcome<ResultOf<Name>>[]> {
-    return this.#factory.run({ size, program, args, timeoutMs });
+    return this.#factory.run({ size, program, args, timeoutMs: timeoutMs ?? this.#timeoutMs });
   }
 
   /** What each rank's program returned. @throws if one threw */

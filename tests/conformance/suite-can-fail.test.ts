@@ -1,7 +1,7 @@
 /** The suite is run on backends that break one rule each, and must notice; a suite that cannot fail proves nothing. */
 import type { Backend } from '../../src/backend/backend';
 import type { MockBackend } from '../../src/backend/mock/mock-backend';
-import { bytesOf } from '../../src/core/dtype';
+import { bytesOf, type HostBuffer } from '../../src/core/dtype';
 import { Work } from '../../src/core/work';
 import { checkWithGaps, suite, unknownGaps } from './backend-suite';
 import { mockFactory } from './mock-factory';
@@ -85,7 +85,8 @@ const faults: readonly {
     twist: (real) => ({
       allReduce: (data, op, options) =>
         then(real.allReduce(data, op, options), () => {
-          if (real.rank === 1 && data.length > 20) data[20] = typeof data[20] === 'bigint' ? 77n : 77;
+          const host = data as HostBuffer;
+          if (real.rank === 1 && host.length > 20) host[20] = typeof host[20] === 'bigint' ? 77n : 77;
         }),
     }),
   },
@@ -96,7 +97,7 @@ const faults: readonly {
     twist: (real) => ({
       allReduce: (data, op, options) => {
         const isLost = nthCall(real) === 150 && real.rank === 0;
-        const before = data.slice() as Uint8Array;
+        const before = (data as Uint8Array).slice();
         return then(real.allReduce(data, op, options), () => {
           if (isLost) (data as Uint8Array).set(before);
         });
@@ -114,7 +115,8 @@ const faults: readonly {
     title: 'allGather gives every rank',
     says: /rank 0: element 1 of 2 is 0, expected 1/,
     twist: (real) => ({
-      allGather: (send, recv, options) => then(real.allGather(send, recv, options), () => void bytesOf(send).fill(0)),
+      allGather: (send, recv, options) =>
+        then(real.allGather(send, recv, options), () => void bytesOf(send as HostBuffer).fill(0)),
     }),
   },
   {

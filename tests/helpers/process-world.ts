@@ -8,6 +8,8 @@ export interface JobPlace {
   readonly worldSize: number;
   readonly masterPort: number;
   readonly masterAddr?: string | undefined;
+  /** Default grpc. */
+  readonly backend?: string | undefined;
   readonly dataPlane?: 'auto' | 'grpc' | 'socket' | undefined;
   readonly timeoutMs?: number | undefined;
   readonly joinTimeoutMs?: number | undefined;
@@ -26,9 +28,9 @@ export function currentWorld(): World {
 }
 
 export const worldTasks = {
-  async open({ masterAddr = '127.0.0.1', ...place }: JobPlace): Promise<void> {
+  async open({ masterAddr = '127.0.0.1', backend = 'grpc', ...place }: JobPlace): Promise<void> {
     await worldTasks.close(); // that of a test that failed
-    current = await World.init({ backend: 'grpc', masterAddr, ...place });
+    current = await World.init({ backend, masterAddr, ...place });
   },
 
   async close(): Promise<void> {

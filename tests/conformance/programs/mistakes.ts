@@ -46,6 +46,7 @@ export const mistakePrograms = {
     const isOdd = backend.rank === ODD_RANK;
     for (const name of args.names) {
       const group = await everybody(backend);
+      await backend.barrier(); // where making a group takes some time, ranks have it at different times
       if (isOdd) await computeFor(15);
       const calls = mismatchedCalls[name]?.[isOdd ? 'odd' : 'usual'](group) ?? [];
       const endings = await Promise.all(calls.map(endingOf));

@@ -1,5 +1,5 @@
 import { expectEqual, expectValues } from '../expectations';
-import { type Property, SIZES, type Worlds } from '../property';
+import type { Property, Worlds } from '../property';
 import type { Membership } from '../programs/groups';
 
 const ranksOf = (size: number): number[] => Array.from({ length: size }, (_unused, rank) => rank);
@@ -39,7 +39,7 @@ export const groupProperties: readonly Property[] = [
   {
     title: 'every rank knows its rank, the size, and what its backend can do',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const byRank = await worlds.results(size, 'describe', undefined);
         byRank.forEach((got, rank) => {
           const { name } = byRank[0] as { name: string };
@@ -51,7 +51,7 @@ export const groupProperties: readonly Property[] = [
   {
     title: 'split: groups that cover the world apart, of one rank each, and of all',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const even = ranksOf(size).filter((rank) => rank % 2 === 0);
         const odd = ranksOf(size).filter((rank) => rank % 2 === 1);
         await checkSplit(worlds, size, [
@@ -66,7 +66,7 @@ export const groupProperties: readonly Property[] = [
   {
     title: 'split: the ranks keep the order given',
     async check(worlds) {
-      for (const size of SIZES)
+      for (const size of worlds.sizes)
         await checkSplit(worlds, size, [ranksOf(size).reverse(), [...ranksOf(size).slice(1), 0]]);
     },
   },
@@ -129,7 +129,7 @@ export const groupProperties: readonly Property[] = [
   {
     title: 'closing a group leaves the world and later groups as they are',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const byRank = await worlds.results(size, 'closeGroup', undefined);
         expectEqual(
           `on ${size} ranks`,

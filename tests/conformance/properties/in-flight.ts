@@ -1,11 +1,11 @@
 import { expectEqual } from '../expectations';
-import { type Property, SIZES } from '../property';
+import type { Property } from '../property';
 
 export const inFlightProperties: readonly Property[] = [
   {
     title: '200 rounds of collectives, back to back, are all right',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const byRank = await worlds.results(size, 'repeated', { rounds: 200 });
         expectEqual(`on ${size} ranks`, byRank.flat(), []);
       }
@@ -14,7 +14,7 @@ export const inFlightProperties: readonly Property[] = [
   {
     title: 'many collectives launched before any is awaited are all right, in whatever order they are awaited',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         for (const awaitReversed of [false, true]) {
           const byRank = await worlds.results(size, 'manyInFlight', { count: 60, awaitReversed });
           expectEqual(`on ${size} ranks`, byRank.flat(), []);

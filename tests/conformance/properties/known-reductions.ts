@@ -165,7 +165,7 @@ export const knownReductionProperties: readonly Property[] = [
         worlds,
         worlds.capabilities.dtypes.flatMap((dtype) =>
           worlds.capabilities.reduceOps
-            .filter((op) => !op.startsWith('Bit') || dtype.includes('int'))
+            .filter((op) => worlds.reduces(dtype, op))
             .map((op) => ({
               what: `${op} of one ${dtype}`,
               dtype,

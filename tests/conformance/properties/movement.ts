@@ -3,7 +3,7 @@ import { UNTOUCHED } from '../../helpers/fill';
 import { storedValue } from '../../helpers/reduction';
 import { expectedFill, type Value } from '../expected';
 import { expectEqual, expectValues } from '../expectations';
-import { countsFor, LARGE_COUNT, type Property, SIZES } from '../property';
+import { countsFor, LARGE_COUNT, type Property } from '../property';
 
 const part = (size: number, dtype: DType, rank: number, start: number, length: number): Value[] =>
   expectedFill(size, dtype, 'counted', rank, start, length);
@@ -32,7 +32,7 @@ export const movementProperties: readonly Property[] = [
   {
     title: 'broadcast gives every rank what the source has: every source, dtype and count',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const large = { dtype: 'float32' as const, count: LARGE_COUNT, root: size - 1 };
         const cases = [...worlds.sampleOf(rootedCases(size), size), ...(size === 3 ? [large] : [])];
         const byRank = await worlds.results(size, 'broadcast', { cases });
@@ -48,7 +48,7 @@ export const movementProperties: readonly Property[] = [
   {
     title: 'allGather gives every rank all parts in rank order, in place or not, and leaves what was sent alone',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const cases = DTYPES.flatMap((dtype) =>
           countsFor(size).flatMap((count) => [true, false].map((inPlace) => ({ dtype, count, inPlace }))),
         );
@@ -67,7 +67,7 @@ export const movementProperties: readonly Property[] = [
   {
     title: 'allGather takes unequal counts, zeros among them',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const shapes = [ranksOf(size).map((rank) => rank + 1), ranksOf(size).map((rank) => (rank % 2 === 0 ? 0 : 5))];
         const cases = shapes.flatMap((counts) =>
           DTYPES.flatMap((dtype) => [true, false].map((inPlace) => ({ dtype, count: 0, counts, inPlace }))),
@@ -85,7 +85,7 @@ export const movementProperties: readonly Property[] = [
   {
     title: 'gather gives the destination all parts in rank order, and leaves what was sent alone: every destination',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const cases = worlds.sampleOf(rootedCases(size), size);
         const byRank = await worlds.results(size, 'gather', { cases });
         cases.forEach(({ dtype, count, root }, index) => {
@@ -102,7 +102,7 @@ export const movementProperties: readonly Property[] = [
   {
     title: 'scatter gives each rank its part, and leaves what the source sent alone: every source',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const cases = worlds.sampleOf(rootedCases(size), size);
         const byRank = await worlds.results(size, 'scatter', { cases });
         cases.forEach(({ dtype, count, root }, index) => {
@@ -119,7 +119,7 @@ export const movementProperties: readonly Property[] = [
   {
     title: 'allToAll gives rank j the j-th part of every rank, and leaves what was sent alone',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const cases = DTYPES.flatMap((dtype) => countsFor(size).map((count) => ({ dtype, count })));
         const byRank = await worlds.results(size, 'allToAll', { cases });
         cases.forEach(({ dtype, count }, index) => {
@@ -136,7 +136,7 @@ export const movementProperties: readonly Property[] = [
   {
     title: 'allToAll takes counts that differ for each pair of ranks, and leaves what they do not cover alone',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const shapes = [
           ranksOf(size).map((sender) => ranksOf(size).map((receiver) => (sender + 2 * receiver) % 4)),
           ranksOf(size).map((sender) =>
@@ -174,7 +174,7 @@ export const movementProperties: readonly Property[] = [
   {
     title: 'nobody leaves a barrier before all have come',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const byRank = await worlds.results(size, 'barrier', { rounds: 2 * size });
         const heard = byRank.flat();
         expectEqual(`ranks through on ${size} ranks`, heard, new Array<boolean>(2 * size * (size - 1)).fill(false));

@@ -1,10 +1,10 @@
-import { DTYPES, isFloatDType, type DType } from '../../../src/core/dtype';
-import { isBitOp, ReduceOp } from '../../../src/core/reduce-op';
+import { DTYPES, type DType } from '../../../src/core/dtype';
+import { ReduceOp } from '../../../src/core/reduce-op';
 import { count } from '../../helpers/counts';
 import type { Fill } from '../../helpers/fill';
-import { expectedFill, expectedReduction } from '../expected';
+import { expectedFill, expectedMagnitude, expectedReduction } from '../expected';
 import { expectSameBits, expectValues } from '../expectations';
-import { countsFor, LARGE_COUNT, type Property, SIZES, type Worlds } from '../property';
+import { countsFor, LARGE_COUNT, type Property, type Worlds } from '../property';
 import type { Held, ReductionCase } from '../programs/reductions';
 import type { WireBuffer } from '../wire-buffer';
 
@@ -15,7 +15,7 @@ function reductions(
 ): Omit<ReductionCase, 'count'>[] {
   return dtypes.flatMap((dtype) =>
     worlds.capabilities.reduceOps
-      .filter((op) => !isBitOp(op) || !isFloatDType(dtype))
+      .filter((op) => worlds.reduces(dtype, op))
       .flatMap((op) => [
         { dtype, op, fill: 'rounding' as const },
         ...(op === 'Sum' ? [{ dtype, op, fill: 'counted' as const }] : []),
@@ -23,11 +23,29 @@ function reductions(
   );
 }
 
+/** Where integers have no average, what they have. */
+const average = (worlds: Worlds, dtype: DType): ReduceOp =>
+  worlds.reduces(dtype, ReduceOp.Average) ? ReduceOp.Average : ReduceOp.Sum;
+
 const describeCase = (size: number, { dtype, op, count, fill }: ReductionCase): string =>
   `${op} of ${count} ${fill} ${dtype} on ${size} ranks`;
 
 /** Reductions where rounding and order show are exact only where the backend promises rank order. */
 const isExact = (worlds: Worlds, fill: Fill): boolean => worlds.capabilities.bitwise || fill === 'counted';
+
+/** That a buffer holds elements `start` to `start + length` of a reduction. */
+function expectReduction(
+  where: string,
+  worlds: Worlds,
+  got: WireBuffer | null | undefined,
+  size: number,
+  reduction: Omit<ReductionCase, 'count'>,
+  [start, length]: readonly [number, number],
+): void {
+  const want = expectedReduction(size, reduction, start, length);
+  if (isExact(worlds, reduction.fill)) return expectValues(where, got, want);
+  expectValues(where, got, want, expectedMagnitude(size, reduction, start, length));
+}
 
 async function checkAllReduce(worlds: Worlds, size: number, cases: readonly ReductionCase[]): Promise<void> {
   const byRank = await worlds.results(size, 'allReduce', { cases });
@@ -35,12 +53,7 @@ async function checkAllReduce(worlds: Worlds, size: number, cases: readonly Redu
     const where = `allReduce, ${describeCase(size, reduction)}`;
     const buffers = byRank.map((results) => results[index] as WireBuffer);
     expectSameBits(where, buffers);
-    expectValues(
-      where,
-      buffers[0],
-      expectedReduction(size, reduction, 0, reduction.count),
-      isExact(worlds, reduction.fill),
-    );
+    expectReduction(where, worlds, buffers[0], size, reduction, [0, reduction.count]);
   });
 }
 
@@ -51,7 +64,7 @@ export const reductionProperties: readonly Property[] = [
   {
     title: 'allReduce gives every rank the same bits, the reduction in rank order: every dtype and op, small counts',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const cases = reductions(worlds).flatMap((reduction) =>
           countsFor(size).map((count) => ({ ...reduction, count })),
         );
@@ -75,11 +88,11 @@ export const reductionProperties: readonly Property[] = [
   {
     title: 'reduce gives the destination the reduction, in place or not, and leaves what the others sent alone',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const allCases = DTYPES.flatMap((dtype) =>
           countsFor(size).flatMap((count) =>
             Array.from({ length: size }, (_unused, root) => ({
-              ...({ dtype, op: root % 2 === 0 ? ReduceOp.Sum : ReduceOp.Average, fill: 'rounding' } as const),
+              ...({ dtype, op: root % 2 === 0 ? ReduceOp.Sum : average(worlds, dtype), fill: 'rounding' } as const),
               count,
               root,
               inPlace: count % 2 === 0,
@@ -93,8 +106,7 @@ export const reductionProperties: readonly Property[] = [
           byRank.forEach((results, rank) => {
             const { send, recv } = results[index] as Held;
             const where = `reduce to rank ${root}, ${describeCase(size, reduction)}, rank ${rank}`;
-            const expected = expectedReduction(size, reduction, 0, count);
-            if (rank === root) expectValues(where, recv, expected, worlds.capabilities.bitwise);
+            if (rank === root) expectReduction(where, worlds, recv, size, reduction, [0, count]);
             if (rank !== root || !inPlace)
               expectValues(`${where}: sent`, send, expectedFill(size, dtype, fill, rank, 0, count));
           });
@@ -105,7 +117,7 @@ export const reductionProperties: readonly Property[] = [
   {
     title: 'reduceScatter gives each rank its slice of the reduction, in place or not, and leaves what was sent alone',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const allCases = reductions(worlds)
           .filter(({ op, fill }) => fill === 'rounding' && (op === 'Sum' || op === 'Average' || op === 'Max'))
           .flatMap((reduction) =>
@@ -118,12 +130,7 @@ export const reductionProperties: readonly Property[] = [
           byRank.forEach((results, rank) => {
             const { send, recv } = results[index] as Held;
             const where = `reduceScatter${inPlace ? ' in place' : ''}, ${describeCase(size, reduction)}, rank ${rank}`;
-            expectValues(
-              where,
-              recv,
-              expectedReduction(size, reduction, rank * count, count),
-              worlds.capabilities.bitwise,
-            );
+            expectReduction(where, worlds, recv, size, reduction, [rank * count, count]);
             if (!inPlace) expectValues(`${where}: sent`, send, expectedFill(size, dtype, fill, rank, 0, size * count));
           });
         });
@@ -133,7 +140,7 @@ export const reductionProperties: readonly Property[] = [
   {
     title: 'reduceScatter takes unequal counts, zeros among them',
     async check(worlds) {
-      for (const size of SIZES) {
+      for (const size of worlds.sizes) {
         const shapes = [
           Array.from({ length: size }, (_unused, rank) => rank + 1),
           Array.from({ length: size }, (_unused, rank) => (rank % 2 === 0 ? 0 : 5)),
@@ -156,8 +163,8 @@ export const reductionProperties: readonly Property[] = [
           const { counts } = reduction;
           byRank.forEach((results, rank) => {
             const where = `reduceScatter, counts [${counts.join()}], ${reduction.dtype}, rank ${rank}`;
-            const expected = expectedReduction(size, reduction, startOf(counts, rank), counts[rank] as number);
-            expectValues(where, results[index]?.recv, expected, worlds.capabilities.bitwise);
+            const part = [startOf(counts, rank), counts[rank] as number] as const;
+            expectReduction(where, worlds, results[index]?.recv, size, reduction, part);
           });
         });
       }

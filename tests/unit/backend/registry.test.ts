@@ -1,4 +1,10 @@
-import { backendNames, createBackend, registerBackend } from '../../../src/backend/registry';
+import {
+  backendNames,
+  createBackend,
+  isNcclAvailable,
+  ncclUnavailableReason,
+  registerBackend,
+} from '../../../src/backend/registry';
 import { MockBackend } from '../../../src/backend/mock/mock-backend';
 import { failureOf } from './mock-worlds';
 
@@ -12,12 +18,6 @@ test('the mock does not join a job of several processes, and says what does', as
   const error = await failureOf(createBackend('mock', { rank: 0, worldSize: 4 }));
   expect(error).toMatchObject({ name: 'BackendUnavailableError', code: 'LOCKSTEP_UNAVAILABLE' });
   expect(error.message).toMatch(/all ranks in one process.*job of 4 processes.*createWorld\(4\) or runWorld/);
-});
-
-test('nccl is named, and says that it is not there yet', async () => {
-  const error = await failureOf(createBackend('nccl', { rank: 0, worldSize: 2 }));
-  expect(error.name).toBe('BackendUnavailableError');
-  expect(error.message).toMatch(/backend 'nccl'.*not part of this version/);
 });
 
 function loadedFrom(name: string): string[] {
@@ -36,6 +36,27 @@ test('grpc makes a world of one without being told an address', async () => {
   expect(backend).toMatchObject({ name: 'grpc', rank: 0, worldSize: 1 });
   expect(loadedFrom('grpc-js')).not.toEqual([]);
   await backend.close();
+});
+
+test('nccl asks where the ranks meet, as grpc does', async () => {
+  const error = await failureOf(createBackend('nccl', { rank: 0, worldSize: 2 }));
+  expect(error.name).toBe('InvalidArgumentError');
+  expect(error.message).toMatch(/'nccl' needs the address of the machine of rank 0.*MASTER_ADDR.*options.masterAddr/);
+});
+
+test('nccl makes a world of one, or says what this machine lacks', async () => {
+  const outcome = await createBackend('nccl', { rank: 0, worldSize: 1 }).then(
+    async (backend) => {
+      await backend.close();
+      return 'made';
+    },
+    (error: Error) => `${error.name}: ${error.message}`,
+  );
+  const reason = ncclUnavailableReason();
+  expect(isNcclAvailable()).toBe(reason === undefined);
+  if (reason === undefined) expect(outcome).toBe('made');
+  else expect(outcome).toMatch(/^BackendUnavailableError: World.init: the backend 'nccl' cannot run/);
+  expect(outcome).toContain(reason ?? 'made');
 });
 
 test('an unknown name is refused with the list of known ones', async () => {

@@ -1,0 +1,92 @@
+/** What the addon throws, in Lockstep's errors: what failed, where, and what to do. */
+import { CollectiveTimeoutError, InternalError, NativeError, asError, type ErrorContext } from '../../core/errors';
+import { withFullStop } from '../../core/full-stop';
+import type { NativeFailure, NativeFailureCode } from './addon';
+import type { OpenDevice } from './open-device';
+
+const CODES: Readonly<Record<NativeFailureCode, true>> = {
+  UNAVAILABLE: true,
+  OUT_OF_MEMORY: true,
+  CUDA: true,
+  NCCL: true,
+  TIMEOUT: true,
+  ABORTED: true,
+  CLOSED: true,
+};
+
+export function isNativeFailure(thrown: unknown): thrown is NativeFailure {
+  const { code } = (thrown ?? {}) as { readonly code?: unknown };
+  return typeof code === 'string' && Object.hasOwn(CODES, code);
+}
+
+/**
+ * @param what failed, as 'allReduce(float32[4], Sum), sequence 3 of group world, on rank 1'
+ * @param device for what is said about memory
+ */
+export function nativeError(thrown: unknown, what: string, device: OpenDevice, at: ErrorContext = {}): Error {
+  const context = { ...at, cause: thrown };
+  if (!isNativeFailure(thrown)) {
+    const { name, message } = asError(thrown);
+    return new InternalError(`${what}: the native addon refused the call: ${name}: ${message}`, context);
+  }
+  const message = `${what}, on ${device.name}: ${describeFailure(thrown)} ${adviceFor(thrown, device)}`;
+  if (thrown.code === 'TIMEOUT') return new CollectiveTimeoutError(message, context);
+  return new NativeError(message, thrown.isDeviceLost === true ? 'process' : 'group', context);
+}
+
+/** What the library said. */
+export function describeFailure({ message, call, detail }: NativeFailure): string {
+  const said = call === undefined || message.includes(call) ? message : `${call}: ${message}`;
+  const more =
+    detail === undefined || detail === '' || said.includes(detail) ? '' : ` NCCL says: ${withFullStop(detail)}`;
+  return `${withFullStop(said)}${more}`;
+}
+
+/** ncclResult_t: ncclUnhandledCudaError is 1, ncclSystemError 2, ncclInvalidUsage 5, ncclRemoteError 6. */
+const [UNHANDLED_CUDA_ERROR, SYSTEM_ERROR, INVALID_USAGE, REMOTE_ERROR] = [1, 2, 5, 6];
+
+/** NCCL has lost another rank, or stopped because of that. */
+export function isRemoteFailure(thrown: unknown): boolean {
+  return isNativeFailure(thrown) && thrown.call?.startsWith('nccl') === true && thrown.result === REMOTE_ERROR;
+}
+
+function adviceFor(failure: NativeFailure, device: OpenDevice): string {
+  if (failure.isDeviceLost === true) {
+    return 'After such an error this process cannot use the device any more: save what is in host memory, and start the process again.';
+  }
+  switch (failure.code) {
+    case 'OUT_OF_MEMORY':
+      return `${memoryInUse(device)} Dispose of device buffers that are no longer needed, shard more (a higher ZeRO stage, more ranks), or use smaller buckets or batches; nvidia-smi shows whether other processes hold the rest.`;
+    case 'NCCL':
+      return ncclAdvice(failure.result);
+    case 'TIMEOUT':
+      return 'If a rank is only slow, pass a larger timeoutMs. The group cannot be used any more; build another.';
+    case 'ABORTED':
+      return 'The group cannot be used any more; build another.';
+    case 'CLOSED':
+      return 'Keep the world open until its last call is done.';
+    default:
+      return 'Run with LOCKSTEP_LOG=info to see the device and library of each rank.';
+  }
+}
+
+function ncclAdvice(result: number | undefined): string {
+  const debug = 'Run once with NCCL_DEBUG=WARN to see what NCCL found.';
+  switch (result) {
+    case SYSTEM_ERROR:
+      return `${debug} Often /dev/shm is too small (in a container: --shm-size=1g), or NCCL chose a network interface that leads nowhere (set NCCL_SOCKET_IFNAME).`;
+    case REMOTE_ERROR:
+      return `${debug} Another rank's process or network connection is gone; look at that rank first.`;
+    case INVALID_USAGE:
+      return `${debug} Two ranks may have been given the same device, or ranks use different versions of NCCL.`;
+    case UNHANDLED_CUDA_ERROR:
+      return `${debug} The driver may be too old for this NCCL.`;
+    default:
+      return debug;
+  }
+}
+
+function memoryInUse({ addon, handle }: OpenDevice): string {
+  const { usedBytes, reservedBytes, freeBytes, totalBytes } = addon.stats(handle);
+  return `Of ${totalBytes} bytes, ${freeBytes} are free; this process has taken ${reservedBytes}, of which ${usedBytes} are in use.`;
+}
