@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { AdamUpdate } from '../core/flat-update';
 import { parseOptions } from '../core/options';
 import { Optimizer } from './optimizer';
 import type { OptimizerParams } from './param-group';
@@ -56,7 +57,11 @@ export class Adam extends Optimizer<AdamSettings, AdamOptions> {
   }
 
   override update(target: UpdateTarget, settings: AdamSettings): void {
-    adamUpdate(target, settings, settings.weightDecay, 1);
+    adamUpdate(target, adamNumbers(settings, target.step));
+  }
+
+  override flatUpdate(settings: AdamSettings, step: number): AdamUpdate {
+    return adamNumbers(settings, step);
   }
 }
 
@@ -77,24 +82,37 @@ export class AdamW extends Optimizer<AdamSettings, AdamOptions> {
   }
 
   override update(target: UpdateTarget, settings: AdamSettings): void {
-    adamUpdate(target, settings, 0, 1 - settings.lr * settings.weightDecay);
+    adamUpdate(target, adamWNumbers(settings, target.step));
+  }
+
+  override flatUpdate(settings: AdamSettings, step: number): AdamUpdate {
+    return adamWNumbers(settings, step);
   }
 }
 
-/**
- * Both rules: `penalty` times the parameter joins the gradient, `keep` is what is left of the parameter. The loop has no
- * branch on `penalty`: with one, V8 takes twice as long.
- */
-function adamUpdate(target: UpdateTarget, settings: AdamSettings, penalty: number, keep: number): void {
-  const { parameter, gradient, state, step } = target;
-  const first = state['expAvg'] as typeof parameter;
-  const second = state['expAvgSq'] as typeof parameter;
-  const { lr, betas, eps } = settings;
+/** `penalty` times the parameter joins the gradient, `keep` is what is left of the parameter. */
+function adamNumbers(
+  { lr, betas, eps, weightDecay }: AdamSettings,
+  step: number,
+  { penalty = weightDecay, keep = 1 }: { readonly penalty?: number; readonly keep?: number } = {},
+): AdamUpdate {
   const [beta1, beta2] = betas;
-  const taken1 = 1 - beta1;
-  const taken2 = 1 - beta2;
   const stepSize = lr / (1 - beta1 ** step);
   const rootScale = 1 / Math.sqrt(1 - beta2 ** step);
+  return { kind: 'adam', beta1, beta2, eps, penalty, keep, stepSize, rootScale, gradientScale: 1 };
+}
+
+function adamWNumbers(settings: AdamSettings, step: number): AdamUpdate {
+  return adamNumbers(settings, step, { penalty: 0, keep: 1 - settings.lr * settings.weightDecay });
+}
+
+/** Both rules. The loop has no branch on `penalty`: with one, V8 takes twice as long. */
+function adamUpdate({ parameter, gradient, state }: UpdateTarget, numbers: AdamUpdate): void {
+  const first = state['expAvg'] as typeof parameter;
+  const second = state['expAvgSq'] as typeof parameter;
+  const { beta1, beta2, eps, penalty, keep, stepSize, rootScale } = numbers;
+  const taken1 = 1 - beta1;
+  const taken2 = 1 - beta2;
   for (let i = 0; i < parameter.length; i++) {
     const value = parameter[i] as number;
     const slope = (gradient[i] as number) + penalty * value;

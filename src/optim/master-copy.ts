@@ -40,7 +40,7 @@ export function followParameter(kept: ParameterState, parameter: Storage): Float
 }
 
 /** Elements of `parameter` that are not what the master rounds to become the master's. */
-function takeOverChanges(master: Float32Array, parameter: Storage): void {
+export function takeOverChanges(master: Float32Array, parameter: Storage): void {
   const isFloat16 = parameter.dtype === 'float16';
   const rounded = new Uint16Array(master.length);
   (isFloat16 ? narrowToFloat16 : narrowToBFloat16)(master, rounded);

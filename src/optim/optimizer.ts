@@ -1,4 +1,5 @@
 import { InvalidArgumentError } from '../core/errors';
+import type { FlatUpdate } from '../core/flat-update';
 import { assertNoPendingCall, markPendingCall } from '../tensor/pending-calls';
 import type { Tensor } from '../tensor/tensor';
 import { clipGradients, type ClipGradNormOptions } from './clip-grad-norm';
@@ -68,6 +69,12 @@ export abstract class Optimizer<Settings extends { lr: number } = { lr: number }
 
   /** One update, in place. Synchronous, and a pure function of its arguments. */
   abstract update(target: UpdateTarget, settings: Settings): void;
+
+  /**
+   * What `update` computes at update number `step`, as numbers for a fused kernel. Leave it out where no FlatUpdate is the
+   * same: the optimizer then steps in host memory alone. A subclass that changes `update` changes this too.
+   */
+  flatUpdate?(settings: Settings, step: number): FlatUpdate | undefined;
 
   /** All parameters, group by group. */
   get parameters(): Tensor[] {

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { parseOptions } from '../core/options';
 import { InvalidArgumentError } from '../core/errors';
+import type { SGDUpdate } from '../core/flat-update';
 import { Optimizer } from './optimizer';
 import type { OptimizerParams } from './param-group';
 import type { UpdateTarget } from './update-rule';
@@ -53,7 +54,7 @@ export class SGD extends Optimizer<SGDSettings, SGDOptions> {
   }
 
   override update({ parameter, gradient, state, step }: UpdateTarget, settings: SGDSettings): void {
-    const { lr, momentum, weightDecay, nesterov } = settings;
+    const { lr, momentum, taken, weightDecay, nesterov } = sgdNumbers(settings, step);
     const buffer = state['momentumBuffer'];
     if (buffer === undefined || momentum === 0) {
       for (let i = 0; i < parameter.length; i++) {
@@ -62,7 +63,6 @@ export class SGD extends Optimizer<SGDSettings, SGDOptions> {
       }
       return;
     }
-    const taken = step === 1 ? 1 : 1 - settings.dampening;
     for (let i = 0; i < parameter.length; i++) {
       const value = parameter[i] as number;
       const direction = (gradient[i] as number) + weightDecay * value;
@@ -71,6 +71,15 @@ export class SGD extends Optimizer<SGDSettings, SGDOptions> {
       parameter[i] = value - lr * (nesterov ? direction + momentum * velocity : velocity);
     }
   }
+
+  override flatUpdate(settings: SGDSettings, step: number): SGDUpdate {
+    return sgdNumbers(settings, step);
+  }
+}
+
+function sgdNumbers({ lr, momentum, dampening, weightDecay, nesterov }: SGDSettings, step: number): SGDUpdate {
+  const taken = step === 1 ? 1 : 1 - dampening;
+  return { kind: 'sgd', lr, momentum, taken, weightDecay, nesterov, gradientScale: 1 };
 }
 
 function parseSettings(options: unknown, what: string): SGDSettings {

@@ -1,3 +1,4 @@
+import type { FlatUpdate } from '../core/flat-update';
 import type { FloatBuffer } from './float-buffer';
 
 /** What `Optimizer.update` works on: a parameter or, if the optimizer is element-wise, any part of one. */
@@ -19,4 +20,10 @@ export interface UpdateRule<Settings> {
 
   /** One update, in place. Synchronous, and a pure function of its arguments. */
   update(target: UpdateTarget, settings: Settings): void;
+
+  /**
+   * What `update` computes at update number `step`, as the numbers that a fused kernel of an accelerator takes; undefined for
+   * settings that no kernel knows. A rule without it steps in host memory alone.
+   */
+  flatUpdate?(settings: Settings, step: number): FlatUpdate | undefined;
 }

@@ -1,6 +1,6 @@
 /** A ZeroOptimizer's state, in parts and whole. */
-import { copyBuffer } from '../core/dtype';
-import { followParameter, MASTER } from '../optim/master-copy';
+import { copyBuffer, dtypeOf, viewBuffer } from '../core/dtype';
+import { MASTER } from '../optim/master-copy';
 import type { Optimizer } from '../optim/optimizer';
 import type { OptimizerState, SavedParameterState } from '../optim/optimizer-state';
 import { stateDTypeOf, type ParameterState } from '../optim/parameter-state';
@@ -15,6 +15,7 @@ import type { BoundaryScale } from './boundary-scale';
 import { flatTensor, type FlatUnit, type NamedParameter } from './flat-unit';
 import { paddedSize, piecesOf, planUnit, type Piece } from './shard-plan';
 import type { ShardedState } from './sharded-state';
+import type { BuffersByName } from './shard-updater';
 
 /** What the state is about. */
 export interface OptimizerPartsOf<Settings extends { lr: number }> {
@@ -40,9 +41,10 @@ export class OptimizerParts<Settings extends { lr: number }> implements PartedSt
   async stateParts(): Promise<StateParts> {
     const { inner, flats, state, boundary, nameOf } = this.#of;
     const values = optimizerValues(inner.paramGroups, nameOf, (parameter) => state.stepsOf(parameter));
-    this.#refreshMasters();
     const lossScale = boundary === undefined ? {} : { lossScale: { ...boundary.stateDict() } as JsonValue };
-    return { tensors: flats.flatMap((flat) => this.#partsOf(flat)), values: { ...values, ...lossScale } };
+    const tensors: TensorPart[] = [];
+    for (const flat of flats) tensors.push(...this.#partsOf(flat, await state.read(flat)));
+    return { tensors, values: { ...values, ...lossScale } };
   }
 
   async prepareStateParts(reader: StateReader): Promise<() => void> {
@@ -83,7 +85,6 @@ export class OptimizerParts<Settings extends { lr: number }> implements PartedSt
   /** The whole state, on every rank, in the form of `Optimizer.stateDict`. A collective. */
   async gatherWhole(): Promise<OptimizerState> {
     const { inner, flats, state } = this.#of;
-    this.#refreshMasters();
     const buffersOf = new Map<Tensor, Record<string, Tensor>>();
     for (const flat of flats) await this.#gatherUnit(flat, buffersOf);
     const saved: Record<string, SavedParameterState> = {};
@@ -121,32 +122,20 @@ export class OptimizerParts<Settings extends { lr: number }> implements PartedSt
     state.replace(steps, kept);
   }
 
-  /** What a program has written into parameters since the last step is in the masters that are saved. */
-  #refreshMasters(): void {
-    const { flats, state } = this.#of;
-    for (const flat of flats) {
-      for (const piece of flat.pieces) {
-        const kept = state.keptOf(piece);
-        if (kept !== undefined) followParameter(kept, flat.elementsOf(piece));
-      }
-    }
-  }
-
   #takeOverSettings(settings: readonly Settings[]): void {
     settings.forEach((ofGroup, index) => Object.assign(this.#of.inner.paramGroups[index] as object, ofGroup));
   }
 
-  #partsOf(flat: FlatUnit): TensorPart[] {
-    const { group, state } = this.#of;
+  #partsOf(flat: FlatUnit, kept: ReadonlyMap<Piece, BuffersByName>): TensorPart[] {
+    const { group } = this.#of;
     const numParts = group.size;
     const written = piecesOf(planUnit(flat.plan, numParts), group.rank);
     const parts = written.flatMap(({ slot, start, length }) => {
       const { name, parameter } = flat.members[slot] as NamedParameter;
-      const owned = flat.pieceOf(slot);
-      const buffers = owned === undefined ? undefined : state.keptOf(owned)?.buffers;
-      return Object.entries(buffers ?? {}).map(([buffer, tensor]): TensorPart => {
-        const view = tensor.storage.view(start - (owned as Piece).start, length);
-        return { name: `${name}/${buffer}`, shape: parameter.shape, dtype: tensor.dtype, start, buffer: view.buffer };
+      const owned = flat.pieceOf(slot) as Piece;
+      return Object.entries(kept.get(owned) ?? {}).map(([buffer, values]): TensorPart => {
+        const view = viewBuffer(values, start - owned.start, length);
+        return { name: `${name}/${buffer}`, shape: parameter.shape, dtype: dtypeOf(view), start, buffer: view };
       });
     });
     return group.rank === 0 ? [...parts, ...this.#emptyParts(flat)] : parts;
@@ -168,13 +157,14 @@ export class OptimizerParts<Settings extends { lr: number }> implements PartedSt
   async #gatherUnit(flat: FlatUnit, buffersOf: Map<Tensor, Record<string, Tensor>>): Promise<void> {
     const { plan, members, pieces } = flat;
     const { group, state } = this.#of;
+    const kept = await state.read(flat);
     const names = new Set(members.flatMap(({ parameter }) => this.#stateNames(parameter)));
     const dtype = stateDTypeOf(flat.dtype);
     for (const name of names) {
       const part = flatTensor(Storage.allocate(dtype, plan.partSize, 'communication'));
       for (const piece of pieces) {
-        const buffer = state.keptOf(piece)?.buffers[name];
-        if (buffer !== undefined) copyBuffer(part.storage.buffer, buffer.storage.buffer, piece.offset);
+        const buffer = kept.get(piece)?.[name];
+        if (buffer !== undefined) copyBuffer(part.storage.buffer, buffer, piece.offset);
       }
       const whole = flatTensor(Storage.allocate(dtype, paddedSize(plan), 'communication'));
       if (plan.numParts === 1) copyBuffer(whole.storage.buffer, part.storage.buffer);

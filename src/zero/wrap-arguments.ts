@@ -1,4 +1,5 @@
 /** What zeroWrap is given, checked. */
+import type { Backend } from '../backend/backend';
 import { InvalidArgumentError, UnsupportedError } from '../core/errors';
 import type { AnyModule } from '../nn/any-module';
 import { Optimizer } from '../optim/optimizer';
@@ -6,6 +7,7 @@ import type { ComparedList } from '../strategy/parameter-sync';
 import { describeTensor } from '../tensor/describe';
 import type { Tensor } from '../tensor/tensor';
 import { buildDeferred } from './deferred-module';
+import { checkShardDevice } from './shard-device';
 import { parseZeroOptions, type ZeroOptions, type ZeroSettings } from './zero-options';
 
 /** A module, or what builds one; an optimizer, or what makes one for the module. */
@@ -24,6 +26,7 @@ export function prepareWrap<M extends AnyModule, Settings extends { lr: number }
   module: ModuleSource<M>,
   optimizer: OptimizerSource<M, Settings>,
   options: ZeroOptions,
+  backend: Backend,
 ): WrapArguments<M, Settings> {
   const settings = parseZeroOptions(options);
   refuseClass(module, 'namedParameters', 'module', '`new $()`, or a function that builds one: `() => new $()`');
@@ -37,6 +40,7 @@ export function prepareWrap<M extends AnyModule, Settings extends { lr: number }
   const inner = typeof optimizer === 'function' ? optimizer(model) : optimizer;
   checkParameters(model);
   checkOptimizer(inner, model);
+  checkShardDevice(inner, model, settings, backend);
   return { model, inner, settings };
 }
 

@@ -31,6 +31,8 @@ export interface ZeroModuleParts<M extends AnyModule> {
   readonly boundary: BoundaryScale | undefined;
   /** Of stage 3. */
   readonly schedule: GatherSchedule | undefined;
+  /** Bring the optimizer's state to the host, and let go of the device's memory. */
+  readonly bringDown: () => Promise<void>;
   /** Let go of the module and the optimizer that were passed in. */
   readonly giveBack: () => void;
 }
@@ -47,16 +49,19 @@ export class ZeroModule<M extends AnyModule> extends WrappedModule<M> {
   readonly #flats: readonly FlatUnit[];
   readonly #boundary: BoundaryScale | undefined;
   readonly #schedule: GatherSchedule | undefined;
+  readonly #bringDown: () => Promise<void>;
   readonly #giveBack: () => void;
 
   /** @internal Use zeroWrap. */
-  constructor({ module, group, settings, engine, events, flats, boundary, schedule, giveBack }: ZeroModuleParts<M>) {
+  constructor(parts: ZeroModuleParts<M>) {
+    const { module, group, settings, engine, events, flats, boundary, schedule, bringDown, giveBack } = parts;
     super(module, group, events);
     this.#settings = settings;
     this.#engine = engine;
     this.#flats = flats;
     this.#boundary = boundary;
     this.#schedule = schedule;
+    this.#bringDown = bringDown;
     this.#giveBack = giveBack;
   }
 
@@ -102,12 +107,13 @@ export class ZeroModule<M extends AnyModule> extends WrappedModule<M> {
   /**
    * Let go of the module, so that it can be used alone or wrapped again; gradients are dropped. The optimizer that was
    * wrapped with it works again, without state; that of the one which came with the module can still be had, by
-   * `stateDict()`, and nothing else. Every rank calls it. The group stays open.
+   * `stateDict()`, and nothing else; it is in host memory from then on. Every rank calls it. The group stays open.
    */
   async detach(): Promise<void> {
     if (this.#engine.isDetached) return; // what it gave back may have another wrapper by now
     await this.#engine.finishPending();
     await this.#schedule?.quiesce('detach');
+    await this.#bringDown();
     await this.#schedule?.detach();
     for (const flat of this.#flats) flat.stayWhole();
     for (const part of this.modules()) revokeFullAccess(part);

@@ -118,12 +118,10 @@ export class ZeroOptimizer<Settings extends { lr: number } = { lr: number }> imp
       const factor = await this.#gradientFactor('optimizer.step()');
       this.#boundary?.finishStep();
       if (this.isStepSkipped) return;
+      const updates = targets.map((target) => ({ ...target, settings: settings[target.groupIndex] as Settings }));
+      await this.#state.update(this.#inner, updates, factor);
       const changed = new Map<FlatUnit, number>();
-      for (const { gradients, slot, parameter, groupIndex } of targets) {
-        this.#state.countStep(parameter);
-        this.#state.update(this.#inner, gradients, slot, settings[groupIndex] as Settings, factor);
-        changed.set(gradients.unit, (changed.get(gradients.unit) ?? 0) + 1);
-      }
+      for (const { gradients } of targets) changed.set(gradients.unit, (changed.get(gradients.unit) ?? 0) + 1);
       await this.#publish(changed);
     });
   }
@@ -131,6 +129,15 @@ export class ZeroOptimizer<Settings extends { lr: number } = { lr: number }> imp
   /** The factor that gradients are multiplied by in backward under precision 'float16'; else undefined. */
   get lossScale(): number | undefined {
     return this.#boundary?.scale;
+  }
+
+  /**
+   * Bytes of parameters, masters and optimizer state that this rank keeps on its device; 0 with shardDevice 'cpu', before the
+   * first step, and after detach(). `memory.stats()` does not count them: with 'cuda' its 'optimizer' is a copy of this rank's
+   * part of the parameters, to see what the program writes, and what has yet to go up (first masters, loaded state).
+   */
+  get deviceBytes(): number {
+    return this.#state.deviceBytes;
   }
 
   /** Under precision 'float16': whether the last step was left out, on all ranks, since a gradient had overflowed. */

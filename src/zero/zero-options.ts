@@ -10,6 +10,9 @@ export type ZeroStage = 0 | 1 | 2 | 3;
 /** What parameters and gradients are stored in; the optimizer computes in float32 at least. */
 export type ZeroPrecision = 'float32' | 'bfloat16' | 'float16';
 
+/** Where shards are kept and stepped. */
+export type ShardDevice = 'cpu' | 'cuda';
+
 /** Options of zeroWrap; the same on every rank, which it checks. */
 export interface ZeroOptions {
   /** Default 2: as fast as DDP and as many bytes sent, with all the memory saved that costs nothing. */
@@ -45,6 +48,14 @@ export interface ZeroOptions {
   readonly findUnusedParameters?: boolean | undefined;
   /** Copy rank 0's buffers to all ranks before each training forward; default true. */
   readonly broadcastBuffers?: boolean | undefined;
+  /**
+   * Where this rank's part of the parameters (of 16-bit ones the float32 masters too) and of the optimizer state are kept,
+   * and where steps are computed; default 'cpu'. 'cuda': in the memory of the backend's device ([Note: shards on a device]),
+   * for SGD, Adam, AdamW, and optimizers with a `flatUpdate`. Results agree with those of 'cpu' to FLAT_UPDATE_TOLERANCE a
+   * step. Forward and backward still compute on the host. `memory.stats()` counts host memory alone; see
+   * `optimizer.deviceBytes`.
+   */
+  readonly shardDevice?: ShardDevice | undefined;
   /** Gets what listeners throw; default: stderr, as LOCKSTEP_LOG says. May differ between ranks. */
   readonly logger?: Logger | undefined;
 }
@@ -60,6 +71,7 @@ const schema = z.strictObject({
   bucketCapMb: z.number().positive().default(25),
   findUnusedParameters: z.boolean().default(true),
   broadcastBuffers: z.boolean().default(true),
+  shardDevice: z.enum(['cpu', 'cuda']).default('cpu'),
 });
 
 export type ZeroSettings = z.output<typeof schema>;

@@ -19,6 +19,7 @@ import { GatherSchedule } from './gather-schedule';
 import type { GatherUnit } from './gather-unit';
 import { GradientEngine } from './gradient-engine';
 import { guardPrecision } from './precision';
+import { openShards } from './shard-device';
 import { ShardedState } from './sharded-state';
 import { startUnit } from './start-unit';
 import { UnitGradients, type GradientHome } from './unit-gradients';
@@ -73,14 +74,16 @@ export async function zeroWrap<M extends AnyModule, Settings extends { lr: numbe
       { op: 'zeroWrap' },
     );
   }
-  const { model, inner, settings } = await onAllRanks(group, () => prepareWrap(module, optimizer, options));
+  const { model, inner, settings } = await onAllRanks(group, () =>
+    prepareWrap(module, optimizer, options, group.backend),
+  );
   await checkAgreement(model, inner, settings, group);
   const events = new GuardedEmitter<GradientEvents>(GRADIENT_EVENTS, options.logger ?? stderrLogger);
   const plan =
     settings.stage === 3
       ? planGatherUnits(model, settings, group.size)
       : { units: planBucketUnits(namedParametersOf(model), settings, group.size), gathers: [] };
-  const state = new ShardedState();
+  const state = new ShardedState(openShards(settings, group.backend));
   const flats = await makeUnits(plan.units, group, state);
   materializeRest(model, flats);
   await broadcastRest(model, flats, group);
@@ -108,6 +111,7 @@ export async function zeroWrap<M extends AnyModule, Settings extends { lr: numbe
     flats,
     boundary,
     schedule,
+    bringDown: () => state.bringDown(),
     giveBack,
   });
   if (schedule !== undefined) {

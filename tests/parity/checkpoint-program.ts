@@ -9,7 +9,7 @@ import type { World } from '../../src/process-group/world';
 import { Tensor } from '../../src/tensor/tensor';
 import { withFullParameters } from '../../src/zero/full-parameters';
 import { zeroWrap } from '../../src/zero/zero';
-import type { ZeroStage } from '../../src/zero/zero-options';
+import type { ShardDevice, ZeroStage } from '../../src/zero/zero-options';
 import { Mlp } from '../unit/checkpoint/training';
 
 export interface CheckpointArgs {
@@ -19,16 +19,18 @@ export interface CheckpointArgs {
   readonly seed: number;
   /** Load this step; undefined: train two steps and save each, the second in the background. */
   readonly load: 1 | 2 | undefined;
+  readonly shardDevice?: ShardDevice | undefined;
 }
 
 /** A digest of all parameters and of the optimizer's state, by step. */
 export type CheckpointRun = Readonly<Record<number, string>>;
 
 export async function trainWithCheckpoints(world: World, args: CheckpointArgs): Promise<CheckpointRun> {
-  const { folder, stage, seed, load } = args;
+  const { folder, stage, seed, load, shardDevice } = args;
   const { group } = world;
   const raw = new Mlp(seed);
-  const { module, optimizer } = await zeroWrap(raw, new AdamW(raw.parameters(), { lr: 0.05 }), group, { stage });
+  const options = { stage, shardDevice };
+  const { module, optimizer } = await zeroWrap(raw, new AdamW(raw.parameters(), { lr: 0.05 }), group, options);
   const state = { model: module, optimizer };
   const digest = async (): Promise<string> => {
     const parameters = await withFullParameters(module, () => Object.values(module.stateDict()));
