@@ -43,7 +43,7 @@ const BARE_GAPS: readonly Gap[] = [
 ];
 
 /** Of what the mock does in every mode alike. */
-const oneCaseIn = count('conformance of further modes of the mock: of many cases one in', 5, 1);
+const oneCaseIn = count('conformance of further modes of the mock: of many cases one in', 10, 1);
 
 describeBackend('mock', mockFactory());
 describeBackend(

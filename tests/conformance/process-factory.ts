@@ -7,7 +7,7 @@ import { freePort } from '../helpers/free-port';
 import { RankProcesses, type RankProcess } from '../helpers/rank-processes';
 import type { tasks } from './process-tasks';
 import type { ProgramName, ResultOf } from './programs';
-import type { BackendFactory, RankOutcome, WorldRun } from './property';
+import { SIZES, type BackendFactory, type RankOutcome, type WorldRun } from './property';
 
 type Tasks = typeof tasks;
 
@@ -41,7 +41,7 @@ export interface ProcessFactoryOptions {
 export class ProcessFactory implements BackendFactory {
   readonly capabilities: BackendCapabilities;
   readonly oneCaseIn: number;
-  readonly sizes: readonly number[] | undefined;
+  readonly sizes: readonly number[];
   readonly limitMs = PROPERTY_LIMIT_MS;
   readonly #dataPlane: 'grpc' | 'socket';
   readonly #options: ProcessFactoryOptions;
@@ -53,8 +53,8 @@ export class ProcessFactory implements BackendFactory {
     this.#dataPlane = dataPlane;
     this.#options = options;
     this.capabilities = options.capabilities ?? CAPABILITIES;
-    this.oneCaseIn = options.oneCaseIn ?? count('conformance over processes: of many cases one in', 5, 1);
-    this.sizes = options.sizes;
+    this.oneCaseIn = options.oneCaseIn ?? count('conformance over processes: of many cases one in', 10, 1);
+    this.sizes = options.sizes ?? sizesOver(dataPlane);
     this.#processes = new RankProcesses<Tasks>({ tasksFile: join(__dirname, 'process-tasks.ts'), env: options.env });
   }
 
@@ -97,6 +97,12 @@ export class ProcessFactory implements BackendFactory {
     };
     await all(ranks, (process, rank) => process.call('open', { ...job, rank }));
   }
+}
+
+/** The links in memory have the larger worlds too; what differs here are the links. */
+function sizesOver(dataPlane: 'grpc' | 'socket'): readonly number[] {
+  const most = count(`conformance over processes: most ranks, ${dataPlane}`, dataPlane === 'grpc' ? 3 : 4, 7);
+  return SIZES.filter((size) => size <= most);
 }
 
 /** As Promise.all, but waits for all also when one fails, and names the rank. */

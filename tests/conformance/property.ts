@@ -80,11 +80,12 @@ export class Worlds {
     return dtypes.includes(dtype) && reduceOps.includes(op) && isAveraged && (!isBitOp(op) || !isFloatDType(dtype));
   }
 
-  /** Those of the cases of one size of world that are tried here. Of the cases of all sizes each kind has some. */
+  /** Those of the cases of one size of world that are tried here, at least one of them. */
   sampleOf<Case>(cases: readonly Case[], size: number): readonly Case[] {
     const { oneCaseIn = 1 } = this.#factory;
     const random = new Generator(size);
-    return cases.filter(() => random.nextBelow(oneCaseIn) === 0);
+    const sample = cases.filter(() => random.nextBelow(oneCaseIn) === 0);
+    return sample.length > 0 || cases.length === 0 ? sample : cases.slice(random.nextBelow(cases.length)).slice(0, 1);
   }
 
   /** What each rank's program did. */

@@ -21,6 +21,7 @@ const scopes: Readonly<Record<string, () => Record<string, unknown>>> = {
   'docs/testing.md': () => ({}),
   'docs/failures.md': () => ({}),
   'docs/running.md': () => ({ console: { log: () => undefined } }),
+  'docs/nccl.md': () => ({ console: { log: () => undefined } }),
   'docs/training.md': () => ({ directory: makeFolder() }),
   'docs/checkpoints.md': () => ({ directory: makeFolder() }),
   'docs/zero.md': () => ({}),

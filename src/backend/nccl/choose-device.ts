@@ -20,8 +20,7 @@ export function chooseDevice({
   if (localRank < deviceCount) return { index: localRank };
   if (deviceCount === 1) return { index: 0 };
   const visible = visibleDevices === undefined ? 'is not set' : `is '${visibleDevices}'`;
-  const number = deviceCount === 1 ? '1 device is' : `${deviceCount} devices are`;
   return {
-    reason: `there is no device for local rank ${localRank}: ${number} visible (CUDA_VISIBLE_DEVICES ${visible}). Start at most ${deviceCount} ranks on this machine, or make more devices visible.`,
+    reason: `there is no device for local rank ${localRank}: ${deviceCount} devices are visible (CUDA_VISIBLE_DEVICES ${visible}). Start at most ${deviceCount} ranks on this machine, or make more devices visible.`,
   };
 }

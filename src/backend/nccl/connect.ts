@@ -139,16 +139,20 @@ async function joinCommunicator(
   device: OpenDevice,
   options: InitOptions,
 ): Promise<Communicator> {
+  let isJoined = false;
   let isGivenUp = false;
   const failedElsewhere = new Promise<never>((_resolve, reject) => {
     control.root.onFailed((failure) => {
+      // Later the group's own listeners tell of a failure. Asking for an error here would count as having told the program.
+      if (isJoined) return;
       isGivenUp = true;
       reject(failure.errorFor({ op: 'World.init', sequence: undefined, dueMs: Infinity }));
     });
   });
-  failedElsewhere.catch(() => undefined); // after the start the group's own listeners tell of a failure
+  failedElsewhere.catch(() => undefined); // where both fail
   const joined = device.addon.commInit(device.handle, options).then((communicator) => {
     if (isGivenUp) device.abort(communicator, 'the world was given up');
+    isJoined = true;
     return communicator;
   });
   try {

@@ -45,9 +45,15 @@ export function describeFailure({ message, call, detail }: NativeFailure): strin
 /** ncclResult_t: ncclUnhandledCudaError is 1, ncclSystemError 2, ncclInvalidUsage 5, ncclRemoteError 6. */
 const [UNHANDLED_CUDA_ERROR, SYSTEM_ERROR, INVALID_USAGE, REMOTE_ERROR] = [1, 2, 5, 6];
 
-/** NCCL has lost another rank, or stopped because of that. */
-export function isRemoteFailure(thrown: unknown): boolean {
-  return isNativeFailure(thrown) && thrown.call?.startsWith('nccl') === true && thrown.result === REMOTE_ERROR;
+/**
+ * Another rank may be behind it: one that is gone or, until all ranks have announced the call, one whose call does not fit, for
+ * which NCCL has no word of its own. Or another call is, whose failure says what happened.
+ */
+export function isPerhapsOfAnotherRank(thrown: unknown, isAnnounced: boolean): boolean {
+  if (!isNativeFailure(thrown) || thrown.isDeviceLost === true) return false;
+  if (thrown.code === 'ABORTED') return true;
+  if (thrown.code !== 'NCCL' || thrown.result === UNHANDLED_CUDA_ERROR) return false;
+  return !isAnnounced || thrown.result === REMOTE_ERROR || thrown.result === SYSTEM_ERROR;
 }
 
 function adviceFor(failure: NativeFailure, device: OpenDevice): string {

@@ -1,7 +1,7 @@
 import { inspect } from 'node:util';
 import { CallSite } from '../../core/call-site';
 import { DEFAULT_TIMEOUT_MS, checkTimeout } from '../../core/deadline';
-import { DTYPES } from '../../core/dtype';
+import { DTYPES, type DataBuffer } from '../../core/dtype';
 import { asError } from '../../core/errors';
 import { ReduceOp } from '../../core/reduce-op';
 import type { BackendCapabilities, CallOptions } from '../backend';
@@ -11,6 +11,7 @@ import type { Caller } from '../check-arguments';
 import type { CheckedCollective } from '../check-collective';
 import type { CheckedPointToPoint } from '../check-point-to-point';
 import { CheckedBackend, type StartedCall } from '../checked-backend';
+import { refuseLongTags } from '../tag-limit';
 import type { ControlPlane } from '../control-plane';
 import type { Communicator } from './addon';
 import { NcclBuffer } from './nccl-buffer';
@@ -126,6 +127,11 @@ export class NcclBackend extends CheckedBackend {
   /** @internal */
   protected refusal(op: CallOp): Error | undefined {
     return this.#group.control.refusal(op);
+  }
+
+  /** @internal */
+  protected override admitPointToPoint(checked: CheckedPointToPoint<DataBuffer>): void {
+    refuseLongTags(checked);
   }
 
   /** @internal */

@@ -10,7 +10,7 @@ import type { CheckedPointToPoint } from '../check-point-to-point';
 import type { ControlFailure, ControlGroup } from '../control-plane';
 import type { Communicator, NcclOperation } from './addon';
 import { notMovedError } from './flight-record';
-import { isRemoteFailure, nativeError } from './native-failure';
+import { isPerhapsOfAnotherRank, nativeError } from './native-failure';
 import { NcclCall, type CallListener, type CallOrigin } from './nccl-call';
 import type { OpenDevice } from './open-device';
 import { collectiveOperations, messageOperations, type GroupPlace } from './operations';
@@ -30,8 +30,8 @@ export interface NcclWorld {
 /** How long closing a group waits for NCCL to say goodbye, which also waits for peers, before it breaks off. */
 const DESTROY_MS = 5000;
 
-/** How long a failure that NCCL puts down to another rank waits for the control plane to name that rank. */
-const REMOTE_GRACE_MS = 1000;
+/** How long a failure of NCCL waits for the control plane to say which rank is behind it. */
+const EXPLANATION_MS = 1000;
 
 export class NcclGroup implements CallListener {
   readonly control: ControlGroup;
@@ -122,9 +122,9 @@ export class NcclGroup implements CallListener {
   }
 
   onBroken(call: NcclCall, thrown: unknown): void {
-    if (!isRemoteFailure(thrown)) return this.#break(call, thrown);
-    // the control plane knows which rank is gone, and says so at once; NCCL was faster
-    systemClock.schedule(() => this.#break(call, thrown), REMOTE_GRACE_MS, true);
+    if (!isPerhapsOfAnotherRank(thrown, call.isAnnounced)) return this.#break(call, thrown);
+    // the control plane knows which rank is gone or called something else, and says so at once; NCCL was faster
+    systemClock.schedule(() => this.#break(call, thrown), EXPLANATION_MS, true);
   }
 
   onEnded(call: NcclCall): void {

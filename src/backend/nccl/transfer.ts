@@ -53,7 +53,8 @@ export class Transfer {
 
   /** Results that belong in host memory; once all ranks have agreed on the call. */
   async download(): Promise<void> {
-    if (this.#staging.hasDownloads) await this.#staging.download(this.#options.timeoutMs + NET_MS);
+    // where nothing was launched, nothing was copied up either: the results are where they belong already
+    if (!this.isEmpty && this.#staging.hasDownloads) await this.#staging.download(this.#options.timeoutMs + NET_MS);
   }
 
   release(): void {

@@ -12,7 +12,7 @@ const jobs = new Jobs();
 afterAll(() => jobs.close());
 
 const FOREVER = 1_000_000;
-const KILLS = count('fault: kill -9 of a rank at a random moment', 20, 200);
+const KILLS = count('fault: kill -9 of a rank at a random moment', 10, 200);
 
 interface Loss {
   readonly plane: Plane;

@@ -42,6 +42,19 @@ test('views of one device buffer are in place where they are this rank’s part,
   });
 });
 
+test('in place, a rank alone keeps what it has: there is nothing to move, and nothing to copy down', async () => {
+  await withNcclWorld(1, async (ranks) => {
+    await onAll(ranks, async (backend) => {
+      const data = Float32Array.of(3, 4);
+      await backend.gather(data, data, 0);
+      await backend.scatter(data, data, 0);
+      await backend.allGather(data, data);
+      await backend.reduceScatter(data, data, 'Average');
+      expect([...data]).toEqual([3, 4]);
+    });
+  });
+});
+
 test('disposing of a buffer while its call is in flight is legal', async () => {
   for (const checks of ['beside', 'before'] as const) {
     process.env['LOCKSTEP_NCCL_CHECKS'] = checks;

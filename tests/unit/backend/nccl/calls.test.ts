@@ -2,6 +2,20 @@ import { isLockstepError } from '../../../../src/core/errors';
 import { nativeFailure } from '../../../helpers/fake-gpu';
 import { expectNoMemory, failureOf, onAll, turns, withNcclWorld, type NcclRank } from '../../../helpers/nccl-worlds';
 
+test('a tag that the announcement cannot carry is refused, and the group lives on', async () => {
+  await withNcclWorld(2, async (ranks) => {
+    const refusals = await onAll(ranks, (backend) => {
+      const data = new Float32Array(1);
+      const peer = 1 - backend.rank;
+      return failureOf(backend.rank === 0 ? backend.send(data, peer, 2 ** 32) : backend.recv(data, peer, 2 ** 32));
+    });
+    for (const refusal of refusals) {
+      expect(refusal).toMatchObject({ name: 'UnsupportedError', message: expect.stringContaining('tags up to') });
+    }
+    await onAll(ranks, (backend) => backend.barrier());
+  });
+});
+
 describe('failures', () => {
   test('that one rank has no memory for a call ends it on all ranks, and says how much is in use', async () => {
     await withNcclWorld(3, async (ranks) => {
