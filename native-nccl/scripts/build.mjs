@@ -173,10 +173,12 @@ class Build {
   async link(name, objects, flags, libraries = []) {
     const output = join(this.folder, name);
     const depends = libraries.filter((library) => existsSync(join(this.folder, library)));
+    // Not for the addon, which would take the stand-ins that lie beside it for the system's libraries.
+    const search = depends.length === 0 ? [] : ['-L', this.folder, '-Wl,-rpath,$ORIGIN'];
     const args = [
       ...['-pthread', ...this.sanitizeFlags, ...flags, ...objects],
       // A library that is not used is not needed at run time either.
-      ...['-Wl,--as-needed', '-L', this.folder, '-Wl,-rpath,$ORIGIN', ...depends.map((library) => `-l:${library}`)],
+      ...['-Wl,--as-needed', ...search, ...depends.map((library) => `-l:${library}`)],
       '-ldl',
     ];
     const key = hash(this.version, ...args);
