@@ -109,10 +109,13 @@ export function synchronize(device: Device, timeoutMs: number): Promise<void>;
 export function allocate(device: Device, byteLength: number): Block;
 /** Drop this handle. The memory is used again when no command in flight needs it. Idempotent. */
 export function release(block: Block): void;
-/** Give unused memory back to the driver; on a thread of its own, as the driver may wait for the device. */
+/**
+ * Give unused memory back to the driver, once all commands given before have finished on the device; later ones wait. Nothing
+ * is given back where a communicator is leaked.
+ */
 export function trim(device: Device): Promise<void>;
 
-/** Host to device. The view must stay as it is until the promise settles. */
+/** Host to device. The view must stay as it is, and its memory where it is (not transferred), until the promise settles. */
 export function upload(block: Block, byteOffset: number, view: Uint8Array, timeoutMs: number): Promise<void>;
 /** Device to host. After the promise has settled, either way, the addon does not write to the view any more. */
 export function download(block: Block, byteOffset: number, view: Uint8Array, timeoutMs: number): Promise<void>;

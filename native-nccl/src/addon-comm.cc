@@ -10,7 +10,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr int largest_int = 0x7fffffff;
 constexpr size_t id_bytes = sizeof(ncclUniqueId);
 
 const char* const kind_names[] = {"allReduce", "broadcast", "reduce", "allGather", "reduceScatter", "send", "recv"};
@@ -53,9 +52,12 @@ Napi::Value split(const Napi::CallbackInfo& info) {
 }
 
 // A part of a block of the communicator's device, `count` elements long.
-size_t read_operand(const Argument& argument, const CommRef& communicator, size_t count, size_t element, BlockRef* block) {
+size_t read_operand(const Argument& argument, const CommRef& communicator, size_t count, size_t element,
+                    BlockRef* block) {
   *block = argument.field("block").block();
-  if (engine_of(*block) != engine_of(communicator)) argument.field("block").fail_range("a block of the communicator's device");
+  if (engine_of(*block) != engine_of(communicator)) {
+    argument.field("block").fail_range("a block of the communicator's device");
+  }
   Argument place = argument.field("byteOffset");
   size_t offset = place.count(), bytes = 0;
   if (offset % element != 0) place.fail_range("a multiple of " + std::to_string(element) + " bytes");

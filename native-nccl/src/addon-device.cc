@@ -7,7 +7,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr int largest_int = 0x7fffffff;
 constexpr int largest_thread_block = 1024;
 
 Napi::Value open(const Napi::CallbackInfo& info) {

@@ -41,7 +41,8 @@ Napi::Value probe_libraries(const Napi::CallbackInfo& info) {
 Napi::Value read_device_info(const Napi::CallbackInfo& info) {
   Napi::Env env = info.Env();
   DeviceInfo device;
-  Status status = device_info(static_cast<int>(Argument(info, 0, "deviceInfo", "index").whole(0, 0x7fffffff)), &device);
+  int index = static_cast<int>(Argument(info, 0, "deviceInfo", "index").whole(0, largest_int));
+  Status status = device_info(index, &device);
   if (!status.ok()) throw Failure{status};
   auto result = Napi::Object::New(env), capability = Napi::Object(Napi::Array::New(env, 2));
   capability.Set(uint32_t{0}, Napi::Number::New(env, device.compute_major));

@@ -32,11 +32,14 @@ struct Countdown {
 
 }  // namespace
 
-// process.exit of the main thread runs no hooks: the threads are then simply gone with the process, and nothing of the addon
-// is destroyed under them. The hook is added after the thread-safe function was made: hooks run last first, and node closes the function by one.
+// process.exit of the main thread runs no hooks: the threads are then simply gone with the process, and nothing of the
+// addon is destroyed under them. The hook is added after the thread-safe function was made: hooks run last first, and
+// node closes the function by one.
 Instance::Instance(Napi::Env env) : settler_(Settler::create(env)) {
   auto hook = [](void* instance) { static_cast<Instance*>(instance)->close(); };
-  if (napi_add_env_cleanup_hook(env, hook, this) != napi_ok) throw Napi::Error::New(env, "lockstep-nccl: no cleanup hook");
+  if (napi_add_env_cleanup_hook(env, hook, this) != napi_ok) {
+    throw Napi::Error::New(env, "lockstep-nccl: no cleanup hook");
+  }
 }
 
 Napi::Value Instance::promise(Napi::Env env, const std::function<void(Completion)>& start, Napi::Value held) {

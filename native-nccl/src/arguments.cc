@@ -102,8 +102,8 @@ View Argument::view() const {
   napi_value memory = nullptr;
   // Not by properties, which a program may shadow.
   if (!value_.IsTypedArray()) fail_type("a Uint8Array");
-  if (napi_get_typedarray_info(env, value_, &type, &bytes, &data, &memory, nullptr) != napi_ok) fail_type("a Uint8Array");
-  if (type != napi_uint8_array) fail_type("a Uint8Array");
+  napi_status found = napi_get_typedarray_info(env, value_, &type, &bytes, &data, &memory, nullptr);
+  if (found != napi_ok || type != napi_uint8_array) fail_type("a Uint8Array");
   if (!Napi::Value(env, memory).IsArrayBuffer()) fail_type("a Uint8Array whose memory is not shared");
   Napi::ArrayBuffer buffer(env, memory);
   if (buffer.IsDetached()) fail_type("a Uint8Array whose memory was not transferred away");

@@ -10,6 +10,8 @@
 
 namespace lockstep {
 
+inline constexpr int largest_int = 0x7fffffff;
+
 // Thrown inside the N-API layer only: an error that is no fault of the arguments.
 struct Failure {
   Status status;

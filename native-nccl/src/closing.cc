@@ -1,33 +1,12 @@
 // The end of a device: nothing here may hang, whatever hangs on the device or in the driver.
-#include <algorithm>
-#include <condition_variable>
 #include <thread>
 #include <utility>
 
 #include "device-engine.h"
 #include "errors.h"
+#include "latch.h"
 
 namespace lockstep {
-
-namespace {
-
-struct Signal {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool is_given = false;
-
-  void give() {
-    std::lock_guard<std::mutex> lock(mutex);
-    is_given = true;
-    changed.notify_all();
-  }
-  bool wait(double limit_ms) {
-    std::unique_lock<std::mutex> lock(mutex);
-    return changed.wait_for(lock, std::chrono::duration<double, std::milli>(limit_ms), [this] { return is_given; });
-  }
-};
-
-}  // namespace
 
 void Engine::close(Completion completion) {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -41,6 +20,7 @@ void Engine::close(Completion completion) {
   is_accepting_ = false;
   urgent_.push_back([this] { begin_closing(); });
   changed_.notify_all();
+  closing_.notify_all();
   lock.unlock();
   std::thread([engine = shared_from_this()] { engine->finish_closing(); }).detach();
 }
@@ -62,8 +42,7 @@ void Engine::begin_closing() {
 bool Engine::has_ended() const {
   if (!is_closing_) return false;
   if (clock_ms() > drain_deadline_ms_) return true;
-  return jobs_.empty() &&
-         std::all_of(flights_.begin(), flights_.end(), [](const auto& flights) { return flights.empty(); });
+  return jobs_.empty() && has_drained();
 }
 
 // On a thread of its own.
@@ -79,10 +58,10 @@ void Engine::finish_closing() {
   Status closed = make_status(Code::Closed, "the device was closed");
   for (const WorkRef& work : unfinished_works()) work->finish(with_context(work->what(), closed));
   if (is_clean) {
-    auto is_freed = std::make_shared<Signal>();
+    auto is_freed = std::make_shared<Latch>();
     reclaimer.post([engine = shared_from_this(), is_freed] {
       engine->free_all();
-      is_freed->give();
+      is_freed->open();
     });
     is_freed->wait(limits.free_ms);
   }

@@ -46,8 +46,6 @@ ncclResult_t call_nccl(const Operation& operation, ncclComm_t comm, CUstream str
   return ncclInvalidArgument;
 }
 
-bool is_failure(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
-
 // A group that was started is ended, whatever happens in it: its state is the thread's.
 Status call_all(const std::vector<Operation>& operations, ncclComm_t comm, CUstream stream) {
   const bool is_group = operations.size() > 1;

@@ -21,8 +21,6 @@ ncclConfig218 non_blocking_config() {
   return config;
 }
 
-bool is_failure(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
-
 // The work's own completion, with the communicator where it went well.
 Completion with_communicator(CommCompletion done, std::shared_ptr<CommRef> made) {
   return [done = std::move(done), made](const Status& status) { done(status, status.ok() ? *made : nullptr); };
@@ -230,7 +228,7 @@ void comm_destroy(const CommRef& communicator, int64_t timeout_ms, Completion do
   engine->post(work, [engine, work, communicator, deadline = deadline_after(timeout_ms)] {
     if (communicator->state == Communicator::Ready && !communicator->in_flight && !communicator->is_launching) {
       finalize(*engine, communicator, deadline);
-    } else {
+    } else if (communicator->state != Communicator::Finalizing) {
       Status why = make_status(Code::Closed, "the communicator was destroyed while it was in use");
       engine->communicators.fail(communicator, why, nullptr);
     }

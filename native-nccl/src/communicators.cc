@@ -135,7 +135,7 @@ ncclResult_t Communicators::poll(const Communicator& communicator, Status* statu
   ncclResult_t async = ncclSuccess;
   ncclResult_t result = nccl().ncclCommGetAsyncError(communicator.handle, &async);
   if (result == ncclSuccess) result = async;
-  if (result != ncclSuccess && result != ncclInProgress) {
+  if (is_failure(result)) {
     *status = nccl_status("ncclCommGetAsyncError", result, communicator.handle);
   }
   return result;

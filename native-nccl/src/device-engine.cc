@@ -63,15 +63,22 @@ Stats Engine::stats() const {
   stats.used_bytes = use.used_bytes;
   stats.reserved_bytes = use.reserved_bytes;
   stats.leaked_communicators = communicators.leaked();
-  std::lock_guard<std::mutex> lock(mutex_);
-  stats.heartbeat = heartbeat_;
-  stats.queued = queue_.size();
-  stats.in_flight = in_flight_;
-  if (is_accepting_ && lost_.ok()) {
-    cuda().cuCtxSetCurrent(context);
-    cuda().cuMemGetInfo_v2(&stats.free_bytes, &stats.total_bytes);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stats.heartbeat = heartbeat_;
+    stats.queued = queue_.size();
+    stats.in_flight = in_flight_;
+    if (!is_accepting_ || !lost_.ok()) return stats;
   }
+  // Without the lock: the driver may have one of its own, which another thread's call holds while it waits for the
+  // device, and then the engine thread must not wait too.
+  cuda().cuCtxSetCurrent(context);
+  cuda().cuMemGetInfo_v2(&stats.free_bytes, &stats.total_bytes);
   return stats;
+}
+
+bool Engine::has_drained() const {
+  return std::all_of(flights_.begin(), flights_.end(), [](const auto& flights) { return flights.empty(); });
 }
 
 Status Engine::track(Stream index, WorkRef work, std::vector<BlockRef> blocks, MarkRef* mark) {

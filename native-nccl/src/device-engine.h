@@ -55,6 +55,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   CUstream stream(Stream index) const { return streams_[index]; }
   bool has_room(Stream index) const { return flights_[index].size() < limits.in_flight; }
+  // Nothing is in flight, as far as the last poll knows.
+  bool has_drained() const;
   // A mark behind what was just put on the stream. `work` finishes when the stream has passed it; until then it and the
   // blocks are held.
   Status track(Stream index, WorkRef work, std::vector<BlockRef> blocks, MarkRef* mark);
@@ -93,6 +95,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   };
 
   void run();
+  void answer_overdue();
   bool run_urgent();
   bool run_queue();
   bool run_step(Command& command);
@@ -114,7 +117,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool is_closing_ = false;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_, closing_;
   std::deque<Command> queue_;
   std::deque<std::function<void()>> urgent_;
   std::vector<WorkRef> works_;  // posted with a step, and perhaps finished since

@@ -23,6 +23,7 @@ constexpr int steps_per_round = 64;
 
 void Engine::start() {
   std::thread([engine = shared_from_this()] { engine->run(); }).detach();
+  std::thread([engine = shared_from_this()] { engine->answer_overdue(); }).detach();
 }
 
 void Engine::run() {
@@ -39,8 +40,7 @@ void Engine::run() {
   }
   std::lock_guard<std::mutex> lock(mutex_);
   has_thread_ended_ = true;
-  is_clean_ = jobs_.empty() && communicators.leaked() == 0 && lost_.ok() &&
-              std::all_of(flights_.begin(), flights_.end(), [](const auto& flights) { return flights.empty(); });
+  is_clean_ = jobs_.empty() && communicators.leaked() == 0 && lost_.ok() && has_drained();
   changed_.notify_all();
 }
 

@@ -1,13 +1,14 @@
 // The functions of engine.h on a device and its memory; transfers, kernels and collectives have files of their own.
 #include "engine.h"
 
-#include <condition_variable>
+#include <atomic>
 #include <thread>
 #include <utility>
 
 #include "block.h"
 #include "device-engine.h"
 #include "errors.h"
+#include "latch.h"
 
 namespace lockstep {
 
@@ -28,7 +29,10 @@ EngineRef open_device_with(int index, const std::string& ptx, const Limits& limi
   if (CUresult error = cuda().cuDevicePrimaryCtxRetain(&context, device)) {
     return fail(cuda_status("cuDevicePrimaryCtxRetain", error));
   }
-  if (CUresult error = cuda().cuCtxSetCurrent(context)) return fail(cuda_status("cuCtxSetCurrent", error));
+  if (CUresult error = cuda().cuCtxSetCurrent(context)) {
+    cuda().cuDevicePrimaryCtxRelease_v2(device);
+    return fail(cuda_status("cuCtxSetCurrent", error));
+  }
   auto engine = std::make_shared<Engine>(index, device, context, limits);
   Status opened = engine->open(ptx);
   engine->start();
@@ -58,15 +62,26 @@ void free_unused(Allocator& allocator) {
 
 }  // namespace
 
+// [Note: freeing memory] cuMemFree waits for the device, and may hold a lock of the driver meanwhile; if it waited for
+// a collective that hangs, the engine thread could be caught in its next call, and nobody would abort the collective.
+// So memory is freed while nothing is in flight, and the queue waits for that. A leaked communicator keeps the device
+// busy for good: then nothing is given back any more.
 void trim(const EngineRef& engine, Completion done) {
   auto work = std::make_shared<Work>("trim", no_timeout, std::move(done));
+  auto is_freed = std::make_shared<std::atomic<bool>>(false);
   Engine* self = engine.get();
-  engine->post(work, [self, work] {
-    // The reclaimer's thread may be left behind, so it keeps the engine.
-    self->reclaimer.post([engine = self->shared_from_this(), work] {
-      free_unused(*engine->allocator);
-      engine->post_urgent([work] { work->finish({}); });
-    });
+  engine->post(work, [self, work, is_freed, is_begun = false]() mutable {
+    if (!is_begun && self->communicators.leaked() == 0) {
+      if (!self->has_drained()) return Step::Again;
+      is_begun = true;
+      // The reclaimer's thread may be left behind, so it keeps the engine.
+      self->reclaimer.post([engine = self->shared_from_this(), is_freed] {
+        free_unused(*engine->allocator);
+        *is_freed = true;
+      });
+    }
+    if (is_begun && !*is_freed) return Step::Again;
+    work->finish({});
     return Step::Done;
   });
 }
@@ -79,6 +94,9 @@ void synchronize(const EngineRef& engine, int64_t timeout_ms, Completion done) {
     if (!deferred.ok()) {
       work->finish(deferred);
       return Step::Done;
+    }
+    for (int stream = 0; stream < stream_count; stream++) {
+      if (!self->has_room(static_cast<Stream>(stream))) return Step::Again;
     }
     auto marks = std::make_shared<std::vector<MarkRef>>();
     for (int stream = 0; stream < stream_count; stream++) {
@@ -113,23 +131,11 @@ void synchronize(const EngineRef& engine, int64_t timeout_ms, Completion done) {
 
 namespace {
 
-// Frees what is unused, on the reclaimer's thread; gives up waiting for it when patience ends.
+// Gives up waiting when patience ends.
 void trim_and_wait(const EngineRef& engine) {
-  struct Freed {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool is_done = false;
-  };
-  auto freed = std::make_shared<Freed>();
-  engine->reclaimer.post([engine, freed] {
-    free_unused(*engine->allocator);
-    std::lock_guard<std::mutex> lock(freed->mutex);
-    freed->is_done = true;
-    freed->changed.notify_all();
-  });
-  std::unique_lock<std::mutex> lock(freed->mutex);
-  auto patience = std::chrono::duration<double, std::milli>(engine->limits.memory_patience_ms);
-  freed->changed.wait_for(lock, patience, [&] { return freed->is_done; });
+  auto is_trimmed = std::make_shared<Latch>();
+  trim(engine, [is_trimmed](const Status&) { is_trimmed->open(); });
+  is_trimmed->wait(engine->limits.memory_patience_ms);
 }
 
 Status out_of_memory(const EngineRef& engine, size_t bytes) {

@@ -1,9 +1,10 @@
 // A device and the one thread that talks to it. Free of N-API, so that plain C++ tests and sanitizers can run it.
 //
-// Threads: the functions of this file may be called from any thread. Everything but `allocate` only queues: the engine
-// thread makes the CUDA and NCCL calls, in the order of the queue. Completions are called on the engine thread, exactly
-// once. Two exceptions: what closing ends is completed on a thread of its own where the engine thread hangs in a call
-// (and close_device itself always is); what is asked of a closed device is completed at once, by the calling thread.
+// Threads: the functions of this file may be called from any thread. What has a completion, or returns nothing, only
+// queues: the engine thread makes the CUDA and NCCL calls, in the order of the queue. Completions are called on the
+// engine thread, exactly once. Exceptions: where that thread hangs in a call, what times out or is ended by closing is
+// completed on a thread of its own (and close_device itself always is); what is asked of a closed device is completed
+// at once, by the calling thread.
 //
 // library.h has what can be asked without a device: probe, device_info, unique_id.
 #pragma once
@@ -20,7 +21,7 @@ namespace lockstep {
 
 class Engine;        // of one device
 class Block;         // device memory, see block.h
-class Communicator;  // see communicator.h
+class Communicator;  // see communicators.h
 
 using BlockRef = std::shared_ptr<Block>;
 using CommRef = std::shared_ptr<Communicator>;

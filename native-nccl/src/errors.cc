@@ -33,12 +33,15 @@ Status nccl_status(const char* call, ncclResult_t result, ncclComm_t comm) {
   return status;
 }
 
+bool is_failure(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
+
 bool is_sticky(CUresult result) {
   switch (result) {
     case CUDA_ERROR_DEINITIALIZED:
     case 214:  // ECC uncorrectable
     case 220:  // NVLink uncorrectable
     case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case 226:  // contained by the device
     case 702:  // launch timed out
     case 709:  // context destroyed
     case 710:  // assertion in a kernel
@@ -48,6 +51,9 @@ bool is_sticky(CUresult result) {
     case 717:  // invalid address space
     case 718:  // invalid program counter
     case CUDA_ERROR_LAUNCH_FAILED:
+    case 721:  // tensor memory leaked
+    case 810:  // client of MPS terminated
+    case 911:  // external device
       return true;
     default:
       return false;

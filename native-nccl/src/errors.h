@@ -13,6 +13,9 @@ Status cuda_status(const char* call, CUresult result);
 // `comm` may be null; it must not be one that was destroyed.
 Status nccl_status(const char* call, ncclResult_t result, ncclComm_t comm);
 
+// A call on a non-blocking communicator may still be in progress when it returns.
+bool is_failure(ncclResult_t result);
+
 // Of these the context does not recover: every later call in the process returns the same.
 bool is_sticky(CUresult result);
 

@@ -1,5 +1,5 @@
-// What JavaScript holds of the engine: externals, each with a tag, so that a wrong one is found. A finalizer only drops a
-// reference; the engine frees what nobody needs, on threads of its own.
+// What JavaScript holds of the engine: externals, each with a tag, so that a wrong one is found. A finalizer only drops
+// a reference; the engine frees what nobody needs, on threads of its own.
 #pragma once
 #include <napi.h>
 

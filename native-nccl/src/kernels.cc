@@ -28,9 +28,15 @@ std::vector<std::string> entry_names(const std::string& ptx) {
 
 Status Kernels::load(const std::string& ptx) {
   if (ptx.empty()) return {};
-  if (CUresult error = cuda().cuModuleLoadData(&module_, ptx.c_str())) {
+  char log[2048] = "";
+  int options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  // A number is passed as the pointer itself; one byte less, so that there always is a NUL.
+  void* values[] = {log, reinterpret_cast<void*>(sizeof log - 1)};
+  if (CUresult error = cuda().cuModuleLoadDataEx(&module_, ptx.c_str(), 2, options, values)) {
     module_ = nullptr;
-    return with_context("the kernels cannot be loaded", cuda_status("cuModuleLoadData", error));
+    Status status = with_context("the kernels cannot be loaded", cuda_status("cuModuleLoadDataEx", error));
+    if (*log) status.message += std::string(": ") + log;
+    return status;
   }
   for (const std::string& name : entry_names(ptx)) {
     CUfunction function = nullptr;

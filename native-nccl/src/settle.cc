@@ -2,8 +2,8 @@
 
 #include <utility>
 
-// After a worker was told to end, N-API calls fail in the middle of a list. So these use the C functions and look at what
-// they return: node-addon-api would try to throw, and end the process where it cannot.
+// After a worker was told to end, N-API calls fail in the middle of a list. So these use the C functions and look at
+// what they return: node-addon-api would try to throw, and end the process where it cannot.
 
 namespace lockstep {
 
@@ -60,8 +60,9 @@ std::shared_ptr<Settler> Settler::create(Napi::Env env) {
   // What the thread-safe function points to lives until the function is finalized, which may be after `close`.
   auto* context = new std::shared_ptr<Settler>(settler);
   auto finalize = [](napi_env, void*, void* hint) { delete static_cast<std::shared_ptr<Settler>*>(hint); };
-  napi_status made = napi_create_threadsafe_function(env, nullptr, nullptr, Napi::String::New(env, "lockstep-nccl"), 0, 1,
-                                                     nullptr, finalize, context, on_wake, &settler->wake_);
+  auto name = Napi::String::New(env, "lockstep-nccl");
+  napi_status made = napi_create_threadsafe_function(env, nullptr, nullptr, name, 0, 1, nullptr, finalize, context,
+                                                     on_wake, &settler->wake_);
   if (made != napi_ok) {
     delete context;
     throw Napi::Error::New(env, "lockstep-nccl: no thread-safe function could be made");

@@ -1,10 +1,12 @@
-// Promises that are settled from other threads, by one thread-safe function for each environment (main thread or worker).
+// Promises that are settled from other threads, by one thread-safe function for each environment (main thread or
+// worker).
 //
-// [Note: life of a promise] `promise` makes it on the JavaScript thread, notes it as pending together with the value that
-// must stay alive, and gives the completion to the engine. The engine calls the completion on its own thread, once; what
-// came of it goes into a list, and the first entry of a list wakes the JavaScript thread, which settles the whole list.
-// The loop is kept alive only while promises are pending, so that an idle program ends by itself. `close` is called before
-// the environment goes away; from then on completions are dropped, and the thread-safe function is not called any more.
+// [Note: life of a promise] `promise` makes it on the JavaScript thread, notes it as pending together with the value
+// that must stay alive, and gives the completion to the engine. The engine calls the completion on a thread of its own,
+// once; what came of it goes into a list, and the first entry of a list wakes the JavaScript thread, which settles the
+// whole list. The loop is kept alive only while promises are pending, so that an idle program ends by itself. `close`
+// is called before the environment goes away; from then on completions are dropped, and the thread-safe function is not
+// called any more.
 #pragma once
 #include <napi.h>
 

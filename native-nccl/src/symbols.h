@@ -7,7 +7,6 @@
   X(cuInit, (unsigned flags))                                                                                        \
   X(cuDriverGetVersion, (int* version))                                                                              \
   X(cuGetErrorName, (CUresult result, const char** name))                                                            \
-  X(cuGetErrorString, (CUresult result, const char** text))                                                          \
   X(cuDeviceGetCount, (int* count))                                                                                  \
   X(cuDeviceGet, (CUdevice * device, int index))                                                                     \
   X(cuDeviceGetName, (char* name, int bytes, CUdevice device))                                                       \
@@ -33,7 +32,8 @@
   X(cuEventDestroy_v2, (CUevent event))                                                                              \
   X(cuEventRecord, (CUevent event, CUstream stream))                                                                 \
   X(cuEventQuery, (CUevent event))                                                                                   \
-  X(cuModuleLoadData, (CUmodule * module, const void* image))                                                        \
+  X(cuModuleLoadDataEx,                                                                                              \
+    (CUmodule * module, const void* image, unsigned count, int* options, void** values))                             \
   X(cuModuleUnload, (CUmodule module))                                                                               \
   X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char* name))                                 \
   X(cuLaunchKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,       \

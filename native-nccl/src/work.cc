@@ -13,14 +13,22 @@ Work::Work(std::string what, int64_t timeout_ms, Completion completion)
       completion_(std::move(completion)) {}
 
 bool Work::finish(const Status& status) {
-  Completion completion;
   {
     std::lock_guard<std::mutex> lock(guard_);
     if (is_finished_.exchange(true)) return false;
-    completion = std::move(completion_);
-    completion_ = nullptr;
   }
   if (record) recorder->reached(record, status.ok() ? FlightRecord::Done : FlightRecord::Failed, status.message);
+  answer(status);
+  return true;
+}
+
+bool Work::answer(const Status& status) {
+  Completion completion;
+  {
+    std::lock_guard<std::mutex> lock(guard_);
+    if (std::exchange(is_answered_, true)) return false;
+    completion = std::exchange(completion_, nullptr);
+  }
   if (completion) completion(status);
   return true;
 }

@@ -20,21 +20,22 @@ class Work {
  public:
   // `what` begins the messages about it.
   Work(std::string what, int64_t timeout_ms, Completion completion);
-  virtual ~Work() = default;
 
-  // False where it was finished before. The completion runs on this thread.
+  // False where it was finished before. The completion runs on this thread, unless the work was answered before.
   bool finish(const Status& status);
+  // Runs the completion, and leaves the work unfinished: for the engine it goes on. False where that was done before.
+  bool answer(const Status& status);
   bool is_finished() const { return is_finished_.load(std::memory_order_acquire); }
   bool is_expired(double now) const { return now > deadline_; }
   Status timeout_status() const;
   const std::string& what() const { return what_; }
 
-  // Runs `touch` unless the work is finished; while it runs, the work does not become finished. For host memory, which
+  // Runs `touch` unless the work is finished or answered; while it runs, it becomes neither. For host memory, which
   // belongs to the caller again from then on.
   template <class Touch>
   bool while_unfinished(Touch touch) {
     std::lock_guard<std::mutex> lock(guard_);
-    if (is_finished()) return false;
+    if (is_finished() || is_answered_) return false;
     touch();
     return true;
   }
@@ -58,6 +59,7 @@ class Work {
   const double deadline_;
   std::mutex guard_;
   std::atomic<bool> is_finished_{false};
+  bool is_answered_ = false;
   Completion completion_;
 };
 

@@ -1,4 +1,6 @@
 // The end of a device, and of the process, whatever hangs.
+#include <utility>
+
 #include "engine-ranks.h"
 
 using namespace ranks;
@@ -67,6 +69,42 @@ TEST("an engine thread that hangs in a call of the driver is left behind: closin
     CHECK(clock_ms() - begun < 2500);
     CHECK(behind.get(0).code == Code::Closed && behind.count() == 1);
     CHECK(flight_recorder(self.engine).empty());
+  });
+}
+
+static std::atomic<bool> may_go_on{false};
+static CUresult (*copy_on_device)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+static CUresult stall_in_copy(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream) {
+  while (!may_go_on) sleep_ms(0.2);
+  return copy_on_device(target, source, bytes, stream);
+}
+
+TEST("while the engine thread hangs in a call deadlines hold, and host memory is left alone; then the engine goes on") {
+  alone([](Rank& self) {
+    Limits limits = short_limits();
+    limits.stall_ms = 100;
+    CHECK(self.open(0, "", limits) && self.init().ok());
+    BlockRef block = self.filled(count, 1), other = self.filled(count, 2);
+    copy_on_device = std::exchange(cuda().cuMemcpyDtoDAsync_v2, stall_in_copy);
+    std::vector<float> target(count, -1);
+    Later synchronized, down, long_enough, reduced = self.all_reduce(block, count, 100);
+    copy(block, 0, block, 400, 400);
+    synchronize(self.engine, 100, synchronized.completion());
+    download(other, 0, target.data(), count * 4, 100, down.completion());
+    upload(other, 0, target.data(), 4, 60000, long_enough.completion());
+    for (const Later& later : {synchronized, down, reduced}) {
+      CHECK(later.get(1500).code == Code::Timeout && contains(later.get().message, "100 ms: the engine thread hangs"));
+    }
+    CHECK(long_enough.count() == 0);
+    // Though it was launched in time.
+    CHECK(flight_recorder(self.engine)[0].state == FlightRecord::Launched);
+    may_go_on = true;
+    CHECK(long_enough.get().ok());
+    CHECK(self.synchronize().ok());
+    CHECK(target == std::vector<float>(count, -1));
+    for (const Later& later : {synchronized, down, reduced}) CHECK(later.count() == 1);
+    CHECK(self.all_reduce(block, count).get().code == Code::Aborted);
+    CHECK(self.close().ok());
   });
 }
 

@@ -1,5 +1,8 @@
 // What becomes of a device when something goes wrong: each operation ends within its time, with an error that says
 // what, where and why; nothing hangs, and what NCCL or the device may still touch is not used again.
+#include <utility>
+
+#include "../src/errors.h"
 #include "engine-ranks.h"
 
 using namespace ranks;
@@ -60,6 +63,13 @@ TEST("a killed peer that NCCL notices fails the operation with NCCL's error") { 
 
 TEST("a killed peer that NCCL does not notice is found by the timeout") { lose_a_peer("hang", Code::Timeout); }
 
+static std::atomic<int> frees{0};
+static CUresult (*free_memory)(CUdeviceptr);
+static CUresult count_free(CUdeviceptr pointer) {
+  frees++;
+  return free_memory(pointer);
+}
+
 TEST("memory can be released, asked for and trimmed while a collective hangs") {
   in_processes(2, [](Rank& self) {
     self.start();
@@ -68,15 +78,16 @@ TEST("memory can be released, asked for and trimmed while a collective hangs") {
     Later hung = self.all_reduce(block, count, 300), trimmed;
     other.reset();
     CHECK(eventually([&] { return stats(self.engine).in_flight == 1; }));
-    // The driver waits in cuMemFree; the engine does not.
+    // Not before the collective has ended: it would wait for it, with the driver's locks held.
+    free_memory = std::exchange(cuda().cuMemFree_v2, count_free);
     trim(self.engine, trimmed.completion());
     sleep_ms(50);
     uint64_t heartbeat = stats(self.engine).heartbeat;
-    CHECK(trimmed.count() == 0);
+    CHECK(trimmed.count() == 0 && frees == 0);
     CHECK(self.block(512) != nullptr);
     CHECK(eventually([&] { return stats(self.engine).heartbeat > heartbeat + 3; }));
     CHECK(hung.get().code == Code::Timeout);
-    CHECK(trimmed.get().ok());
+    CHECK(trimmed.get().ok() && frees == 1);
     self.meet();
   });
 }
@@ -95,6 +106,11 @@ TEST("an abort that hangs is left behind, with the memory that it may touch") {
     CHECK(stats(self.engine).heartbeat > heartbeat);
     CHECK(stats(self.engine).used_bytes > 0);
     CHECK(self.destroy(self.world).code == Code::Timeout);
+    // The driver would wait for it to the end of the process.
+    Later trimmed;
+    trim(self.engine, trimmed.completion());
+    CHECK(trimmed.get().ok());
+    CHECK(self.upload(self.block(4), std::vector<float>(1)).ok());
     CHECK(self.close().ok());
     self.meet();
   }, {{{"STANDIN_NCCL_ABORT_HANG_MS", "100000"}}});
@@ -274,6 +290,37 @@ TEST("a communicator cannot be used after destroy or abort, and both may be repe
   });
 }
 
+static std::atomic<int> aborts{0};
+static ncclResult_t count_abort(ncclComm_t) {
+  aborts++;
+  return ncclSuccess;
+}
+static ncclResult_t finalize_slowly(ncclComm_t) { return ncclInProgress; }
+static std::atomic<bool> is_finalized{false};
+static ncclResult_t (*ask_nccl)(ncclComm_t, ncclResult_t*);
+static ncclResult_t say_in_progress(ncclComm_t comm, ncclResult_t* error) {
+  if (is_finalized) return ask_nccl(comm, error);
+  *error = ncclInProgress;
+  return ncclSuccess;
+}
+
+TEST("destroying a communicator again while NCCL finalizes it does not abort it") {
+  alone([](Rank& self) {
+    self.start();
+    nccl().ncclCommAbort = count_abort;
+    nccl().ncclCommFinalize = finalize_slowly;
+    ask_nccl = std::exchange(nccl().ncclCommGetAsyncError, say_in_progress);
+    Later first, second;
+    comm_destroy(self.world, 3000, first.completion());
+    comm_destroy(self.world, 3000, second.completion());
+    sleep_ms(30);
+    CHECK(aborts == 0 && first.count() == 0 && second.count() == 0);
+    is_finalized = true;
+    CHECK(first.get().ok() && second.get().ok() && aborts == 0);
+    CHECK(self.close().ok());
+  });
+}
+
 TEST("destroying a communicator with a collective in flight aborts it") {
   in_processes(2, [](Rank& self) {
     self.start();
@@ -284,6 +331,13 @@ TEST("destroying a communicator with a collective in flight aborts it") {
     CHECK(hung.get().code == Code::Closed);
     self.meet();
   });
+}
+
+TEST("errors after which CUDA says that the process must be started again count as sticky, and others do not") {
+  for (int result : {4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911}) {
+    CHECK(is_sticky(result));
+  }
+  for (int result : {0, 1, 2, 201, 218, 400, 500, 600, 701, 800}) CHECK(!is_sticky(result));
 }
 
 TEST("a sticky error loses the device: everything fails with the first one, and closing still works") {

@@ -85,22 +85,27 @@ TEST("an abort is not seen by the other rank, whose operation hangs") {
 // Rank 1 of 2 is killed while rank 0 is in an operation, or has none.
 static void kill_peer(const char* mode, bool in_operation, int state) {
   setenv("STANDIN_NCCL_PEER_DEATH", mode, 1);
+  int is_ready[2];
+  CHECK(pipe(is_ready) == 0);
   in_ranks(2, {}, [&](int rank, auto& id) {
     Device device(rank);
     ncclComm_t comm = connect(2, id, rank);
+    char byte = 0;
     if (rank == 1) {
-      sleep_ms(30);
+      CHECK(read(is_ready[0], &byte, 1) == 1);
       _exit(0);
     }
     if (in_operation) {
       CHECK(sum(comm, device.upload(std::vector<float>{1}), 1, device.stream) == ncclInProgress);
       CHECK(settle(comm) == ncclSuccess);
     }
+    CHECK(write(is_ready[1], &byte, 1) == 1);
     CHECK(state ? reaches(comm, state) : stays(comm, state, 100));
     if (state) CHECK(says(comm, "rank 1 closed its connection"));
     CHECK(ncclCommAbort(comm) == ncclSuccess);
     CHECK(cuStreamSynchronize(device.stream) == CUDA_SUCCESS);
   });
+  close(is_ready[0]), close(is_ready[1]);
   unsetenv("STANDIN_NCCL_PEER_DEATH");
 }
 

@@ -144,9 +144,18 @@ STANDIN_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   return load(module, image);
 }
 
-STANDIN_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, int*, void**) {
+STANDIN_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, int* options,
+                                           void** values) {
   STANDIN_CONTEXT_CALL(cuModuleLoadDataEx);
-  return load(module, image);
+  const CUresult result = load(module, image);
+  char* log = nullptr;
+  size_t bytes = 0;
+  for (unsigned i = 0; i < count; i++) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = static_cast<char*>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) bytes = reinterpret_cast<size_t>(values[i]);
+  }
+  if (result == CUDA_ERROR_INVALID_IMAGE && log) std::snprintf(log, bytes, "no .version in the text");
+  return result;
 }
 
 STANDIN_EXPORT CUresult cuModuleUnload(CUmodule module) {
