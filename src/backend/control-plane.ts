@@ -64,6 +64,11 @@ export interface ControlGroup {
   fail(error: Error): void;
   /** End the group on all ranks because the program says so: they get ClosedError with this cause. */
   abort(reason: Error): void;
+  /**
+   * Which ranks give no sign of life. `onEnd` gets them once all others have answered, or after `limitMs`; it is not called
+   * where the group ends first.
+   */
+  findSilent(limitMs: number, onEnd: (silentRanks: readonly number[]) => void): void;
   /** Called once, when the group ends other than by `close` here; at once if it has. Any number of listeners. */
   onFailed(listener: (failure: ControlFailure) => void): void;
   /** Fail this rank's announcements in flight, of child groups too, and tell the others that it makes no more. Idempotent. */

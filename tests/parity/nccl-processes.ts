@@ -2,6 +2,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { isLong } from '../helpers/counts';
 import { freePort } from '../helpers/free-port';
 import { standInEnvironment } from '../helpers/native-build';
 import type { JobPlace } from '../helpers/process-world';
@@ -10,7 +11,8 @@ import type { tasks } from './nccl-tasks';
 
 export type NcclRank = RankProcess<typeof tasks>;
 
-export const LIMIT_MS = 120_000;
+/** For hangs. */
+export const LIMIT_MS = isLong ? 600_000 : 120_000;
 
 export class NcclProcesses {
   readonly #folder = mkdtempSync(join(tmpdir(), 'lockstep-nccl-parity-'));

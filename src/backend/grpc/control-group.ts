@@ -99,6 +99,10 @@ export class GrpcControlGroup implements ControlGroup {
     });
   }
 
+  findSilent(limitMs: number, onEnd: (silentRanks: readonly number[]) => void): void {
+    this.#group.findSilent(limitMs, onEnd);
+  }
+
   close(): void {
     for (const child of this.#children) child.close();
     this.#children.clear();

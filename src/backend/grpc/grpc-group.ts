@@ -179,6 +179,14 @@ export class GrpcGroup {
     this.#isTold = true;
   }
 
+  /** Ranks that do not answer within `limitMs`; `onEnd` is not called where the group ends first. */
+  findSilent(limitMs: number, onEnd: (silentRanks: readonly number[]) => void): void {
+    const peers = this.members.map((_unused, rank) => rank);
+    this.#rollCalls.start({ sequence: null, peers, limitMs }, (answers) =>
+      onEnd(peers.filter((rank) => answers[rank] === undefined)),
+    );
+  }
+
   /** A member is gone for good. */
   noteLost(worldRank: number, loss: Loss): void {
     this.fail(failureOf(lostRankError(this, this.#rankOf(worldRank), loss), { isToldOnce: true }));

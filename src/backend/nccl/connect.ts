@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { DEFAULT_TIMEOUT_MS, Deadline, checkTimeout } from '../../core/deadline';
 import { environmentVariable } from '../../core/environment';
 import { fromWire, toWire, type WireError } from '../../core/error-wire';
-import { BackendUnavailableError, InvalidArgumentError, asError } from '../../core/errors';
+import { BackendUnavailableError, InvalidArgumentError, asError, isLockstepError } from '../../core/errors';
 import { stderrLogger, type Logger } from '../../core/logger';
 import type { BackendInit } from '../backend-init';
 import type { ControlPlane } from '../control-plane';
@@ -159,7 +159,7 @@ async function joinCommunicator(
     return await Promise.race([joined, failedElsewhere]);
   } catch (thrown) {
     joined.catch(() => undefined); // its failure is a consequence
-    if (!isNativeFailure(thrown)) throw thrown;
+    if (isLockstepError(thrown)) throw thrown;
     const { rank, size } = options;
     const error = nativeError(thrown, `World.init: NCCL could not connect rank ${rank} of ${size}`, device, { rank });
     control.root.fail(error);

@@ -1,8 +1,11 @@
-import { systemClock, type Timer } from '../../core/clock';
+import { nextTurn, systemClock, type Timer } from '../../core/clock';
 import { asError } from '../../core/errors';
 import type { GroupRanks } from '../../core/group-ranks';
 import { Work, type WorkHandle, type WorkInfo } from '../../core/work';
 import type { Transfer } from './transfer';
+
+/** A timer this late was held up by this process's own computing, and so was what NCCL and the other ranks have to say. */
+const LATE_MS = 20;
 
 /** Told what becomes of a call. */
 export interface CallListener {
@@ -47,7 +50,9 @@ export class NcclCall {
   #isMoved = false;
   #finishing: Promise<void> | undefined;
   #isReady = false;
+  /** Of the deadline. */
   #timer: Timer | undefined;
+  #explanationTimer: Timer | undefined;
 
   constructor({ announcement, title, members, timeoutMs }: CallOrigin, listener: CallListener) {
     this.info = announcement.info;
@@ -109,12 +114,24 @@ export class NcclCall {
     this.#end();
   }
 
+  /** Call `act` after `delayMs`, unless the call has settled by then. */
+  unlessSettledWithin(delayMs: number, act: () => void): void {
+    if (!this.isSettled) this.#explanationTimer ??= systemClock.schedule(act, delayMs, true);
+  }
+
   #announced(): void {
     if (this.isSettled) return;
     this.#isAnnounced = true;
     if (this.#isMoved) return this.#finish();
     const remainingMs = Math.max(0, this.dueMs - systemClock.now());
-    this.#timer = systemClock.schedule(() => this.#listener.onExpired(this), remainingMs, true);
+    this.#timer = systemClock.schedule(() => this.#due(), remainingMs, true);
+  }
+
+  /** What arrived while this process was computing is looked at first. */
+  #due(): void {
+    const expire = (): void => this.#listener.onExpired(this);
+    if (systemClock.now() - this.dueMs < LATE_MS) return expire();
+    this.#timer = nextTurn(() => (this.#timer = nextTurn(expire)));
   }
 
   #finish(): void {
@@ -135,6 +152,7 @@ export class NcclCall {
 
   #end(): void {
     this.#timer?.cancel();
+    this.#explanationTimer?.cancel();
     this.#transfer?.release();
     this.#transfer = undefined;
     this.#listener.onEnded(this);

@@ -1,6 +1,5 @@
 /** One rank's end of a group: its communicator, its calls in flight, and what ends it. */
 import type { CallSite } from '../../core/call-site';
-import { systemClock } from '../../core/clock';
 import type { DataBuffer } from '../../core/dtype';
 import { ClosedError, PeerLostError, asError } from '../../core/errors';
 import type { Logger } from '../../core/logger';
@@ -29,6 +28,9 @@ export interface NcclWorld {
 
 /** How long closing a group waits for NCCL to say goodbye, which also waits for peers, before it breaks off. */
 const DESTROY_MS = 5000;
+
+/** How long ranks have to answer when data did not come by its deadline. */
+const SIGN_OF_LIFE_MS = 500;
 
 /** How long a failure of NCCL waits for the control plane to say which rank is behind it. */
 const EXPLANATION_MS = 1000;
@@ -118,13 +120,16 @@ export class NcclGroup implements CallListener {
   }
 
   onExpired(call: NcclCall): void {
-    this.control.fail(notMovedError(call, this.#world.device, this.control.ranks));
+    this.control.findSilent(SIGN_OF_LIFE_MS, (silentRanks) => {
+      if (call.isSettled || call.finishing !== undefined) return;
+      this.control.fail(notMovedError(call, this.#world.device, this.control.ranks, silentRanks));
+    });
   }
 
   onBroken(call: NcclCall, thrown: unknown): void {
     if (!isPerhapsOfAnotherRank(thrown, call.isAnnounced)) return this.#break(call, thrown);
     // the control plane knows which rank is gone or called something else, and says so at once; NCCL was faster
-    systemClock.schedule(() => this.#break(call, thrown), EXPLANATION_MS, true);
+    call.unlessSettledWithin(EXPLANATION_MS, () => this.#break(call, thrown));
   }
 
   onEnded(call: NcclCall): void {
@@ -165,8 +170,8 @@ export class NcclGroup implements CallListener {
     const what = `${call.title}, on ${ranks.name(this.place.rank)}`;
     const blame = ranks.blame([this.place.rank]);
     const error = nativeError(thrown, what, this.#world.device, { op, sequence, group, rank, ...blame });
+    call.fail(error); // itself, with the addon's own error as its cause; the other calls get what crosses the links
     this.control.fail(error);
-    call.fail(error);
   }
 
   #announceCollective(checked: CheckedCollective<DataBuffer>, callSite: CallSite | undefined): NcclCall {
@@ -225,12 +230,14 @@ export class NcclGroup implements CallListener {
   async #close(): Promise<void> {
     this.#isClosed = true;
     const unfinished = [...this.#calls].filter(({ finishing }) => finishing === undefined);
+    // before the others are told: of that, the announcements fail by what the others get
+    const errors = unfinished.map((call) => call.announcement.error ?? this.#closedError(call));
     const finishing = [...this.#calls].flatMap((call) => call.finishing ?? []);
     // all ranks have announced it, so that no announcement will tell them that this rank's data does not come
     const awaited = unfinished.find(({ isAnnounced }) => isAnnounced);
     if (awaited !== undefined) this.control.fail(this.#closedRankError(awaited));
     this.control.close();
-    for (const call of unfinished) call.fail(call.announcement.error ?? this.#closedError(call));
+    for (const [index, call] of unfinished.entries()) call.fail(errors[index] as Error);
     if (unfinished.length > 0) this.#abort('the group was closed');
     await Promise.all(finishing);
     try {

@@ -87,7 +87,9 @@ describeNative('nccl on the stand-ins', ['addon', 'stand-ins'], (folder) => {
     'another root of a reduce',
     'the same collectives in another order',
   ];
-  const names = isLong ? Object.keys(mismatchedCalls) : shortNames;
+  /** Of an all-to-all two pairs of ranks disagree, and either may be found first. */
+  const longNames = Object.keys(mismatchedCalls).filter((name) => !name.includes('allToAll'));
+  const names = isLong ? longNames : shortNames;
 
   /** Without what differs from run to run. */
   const plainError = ({ name, code, scope, message, ranks, cause }: WireError): unknown => {
@@ -114,8 +116,8 @@ describeNative('nccl on the stand-ins', ['addon', 'stand-ins'], (folder) => {
             expect({ ...where, world: end.world }).toEqual({ ...where, world: MISMATCH_SIZE });
             for (const [at, ending] of [...end.endings, end.later].entries()) {
               const other = [...onGrpc.endings, onGrpc.later][at] as Ending;
-              // the root of a broadcast may be done before it could know, there or here
-              if (/broadcast|order/.test(end.name) && (ending.ok || other.ok)) continue;
+              // a root that only sends may be done before it could know, there or here
+              if (/broadcast|scatter|order/.test(end.name) && (ending.ok || other.ok)) continue;
               expect({ ...where, at, ending: plain(ending) }).toEqual({ ...where, at, ending: plain(other) });
             }
           }
@@ -136,7 +138,6 @@ describeNative('nccl on the stand-ins', ['addon', 'stand-ins'], (folder) => {
       expectError(`rank ${rank}`, error, { code: 'LOCKSTEP_INVALID_ARGUMENT', says });
       expect(error.ranks).toEqual([0, 2]);
     }
-    for (const rank of ranks) await rank.call('setVariables', { STANDIN_CUDA_UUID: null });
   });
 
   test('after close nothing of the world is left, and each process ends by itself', async () => {

@@ -11,6 +11,15 @@ import type { tasks } from './nccl-tasks';
 
 export type NcclRank = RankProcess<typeof tasks>;
 
+/** All that tests set: the next test finds none of it. */
+const UNSET: Readonly<Record<string, string | null>> = {
+  LOCKSTEP_NCCL_CHECKS: null,
+  STANDIN_CUDA_UUID: null,
+  STANDIN_NCCL_MISMATCH: null,
+  STANDIN_NCCL_OP_DELAY_US: null,
+  STANDIN_NCCL_PEER_DEATH: null,
+};
+
 export class NcclJobs {
   readonly #folder = mkdtempSync(join(tmpdir(), 'lockstep-nccl-faults-'));
   readonly #report = join(this.#folder, 'report');
@@ -27,7 +36,7 @@ export class NcclJobs {
     this.#processes = new RankProcesses<typeof tasks>(this.#options);
   }
 
-  /** A joined world of `size` processes, all with these variables. */
+  /** A joined world of `size` processes, all with these variables and no others. */
   async start(
     size: number,
     place: Partial<JobPlace> = {},
@@ -43,7 +52,7 @@ export class NcclJobs {
     const ranks = this.#processes.take(size);
     for (const rank of ranks) rank.kill('SIGCONT'); // where a test failed that had stopped one
     await closeAll(ranks);
-    await Promise.all(ranks.map((rank) => rank.call('setVariables', variables)));
+    await Promise.all(ranks.map((rank) => rank.call('setVariables', { ...UNSET, ...variables })));
     return ranks;
   }
 

@@ -2,11 +2,10 @@
 import { World } from '../../src/process-group/world';
 import { runWorld } from '../../src/testing/index';
 import { count } from '../helpers/counts';
-import { describeNative } from '../helpers/native-build';
 import { trainWithDdp, type DdpArgs, type DdpRun } from './nccl-ddp-program';
-import { LIMIT_MS, NcclProcesses } from './nccl-processes';
+import { LIMIT_MS, type NcclProcesses } from './nccl-processes';
 
-const STEPS = count('DDP over nccl: steps', 4, 20);
+const STEPS = count('DDP over nccl: steps', 3, 20);
 const SIZES = [1, 2, 4];
 
 const small = { bucketCapMb: 1e-4 };
@@ -49,10 +48,7 @@ const distance = (actual: readonly number[], expected: readonly number[]): numbe
 const meanOf = (runs: readonly DdpRun[], index: number): number =>
   runs.reduce((sum, { losses }) => sum + (losses[index] as number), 0) / runs.length;
 
-describeNative('DDP over nccl on the stand-ins', ['addon', 'stand-ins'], (folder) => {
-  const processes = new NcclProcesses(folder);
-  afterAll(() => processes.close());
-
+export function ddpTests(processes: NcclProcesses): void {
   test.each(SIZES)(
     'on %i ranks',
     async (size) => {
@@ -88,4 +84,4 @@ describeNative('DDP over nccl on the stand-ins', ['addon', 'stand-ins'], (folder
     },
     LIMIT_MS,
   );
-});
+}
