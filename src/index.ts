@@ -176,7 +176,7 @@ export { type ModuleSource, type OptimizerSource } from './zero/wrap-arguments';
 export { zeroWrap, type ZeroWrapped } from './zero/zero';
 export { ZeroModule } from './zero/zero-module';
 export { ZeroOptimizer } from './zero/zero-optimizer';
-export { type ZeroOptions, type ZeroPrecision, type ZeroStage } from './zero/zero-options';
+export { type ShardDevice, type ZeroOptions, type ZeroPrecision, type ZeroStage } from './zero/zero-options';
 
 // checkpoints
 export {

@@ -18,12 +18,13 @@ export interface BackendDevice {
   upload(source: HostBuffer, target: DeviceBuffer): Promise<void>;
   /** Copy all elements, from the device. */
   download(source: DeviceBuffer, target: HostBuffer): Promise<void>;
-  /** Copy all elements, on the device. */
+  /** Copy all elements, on the device; not between parts of one memory that overlap. */
   copy(source: DeviceBuffer, target: DeviceBuffer): void;
   /** One step of an optimizer on a run of elements, by a fused kernel. Within `FLAT_UPDATE_TOLERANCE` of the optimizer's own. */
   update(update: FlatUpdate, target: FlatUpdateTarget): void;
 }
 
+/** No two of them share memory. */
 export interface FlatUpdateTarget {
   /** float32, float16 or bfloat16; changed in place. */
   readonly parameter: DeviceBuffer;

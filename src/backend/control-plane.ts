@@ -60,8 +60,11 @@ export interface ControlGroup {
    */
   child(split: Work): ControlGroup | undefined;
 
-  /** End the group on all ranks because the data's path failed here; they get `error`, with their own calls' places. */
-  fail(error: Error): void;
+  /**
+   * End the group on all ranks because the data's path failed here; they get `error`, with their own calls' places.
+   * @param isToldOnce a rank without a call in flight gets `error` itself at its next call; default: ClosedError
+   */
+  fail(error: Error, isToldOnce?: boolean): void;
   /** End the group on all ranks because the program says so: they get ClosedError with this cause. */
   abort(reason: Error): void;
   /**

@@ -3,6 +3,7 @@ import { allocateBuffer, dtypeOf, viewBuffer, type HostBuffer } from '../../src/
 import type { DeviceBuffer } from '../../src/core/device-buffer';
 import type { BackendDevice } from '../../src/backend/backend-device';
 import { filled, untouched } from '../helpers/fill';
+import { runNcclProgram, type NcclProgram } from '../helpers/nccl-program';
 import { currentWorld, worldTasks } from '../helpers/process-world';
 import { endingOf, type Ending } from './program';
 import { toWireBuffer, type WireBuffer } from './wire-buffer';
@@ -141,6 +142,12 @@ export const tasks = {
     });
     for (const work of works) await work;
     return [...(await downloaded(parameter))] as number[];
+  },
+
+  /** What each call gave, or its error. */
+  async randomProgram(program: NcclProgram): Promise<string[]> {
+    const outcomes = await runNcclProgram(currentWorld().group.backend, program, { device: ownDevice() });
+    return outcomes.map(({ title, bytes, error }) => `${title}: ${error?.stack ?? bytes ?? ''}`);
   },
 
   /** One all-reduce of host memory, after taking as many MiB of the device as there are. */

@@ -2,8 +2,11 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { MockBackend } from '../../src/backend/registry';
+import { count } from '../helpers/counts';
 import { freePort } from '../helpers/free-port';
 import { describeNative, standInEnvironment } from '../helpers/native-build';
+import { runNcclProgram } from '../helpers/nccl-program';
 import { RankProcesses, type RankProcess } from '../helpers/rank-processes';
 import type { tasks } from './nccl-device-tasks';
 import { expectNoReport } from './nccl-factory';
@@ -41,6 +44,25 @@ describeNative('device buffers on the stand-ins', ['addon', 'stand-ins'], (build
       for (const results of byRank) {
         expect(results).toHaveLength(10);
         for (const [name, onHost, onDevice] of results) expect([name, onDevice]).toEqual([name, onHost]);
+      }
+    },
+    LIMIT_MS,
+  );
+
+  test(
+    'a random program of mixed calls in overlapping groups, with buffers on host and device, gives what it gives on the mock',
+    async () => {
+      const numSeeds = count('random programs of nccl on the stand-ins', 2, 40);
+      for (let seed = 1; seed <= numSeeds; seed++) {
+        const program = { seed, numCalls: 60, timeoutMs: 10_000, hasAverages: false };
+        const mocks = MockBackend.createWorld(seed % 2 === 0 ? 2 : 4);
+        const expected = await Promise.all(mocks.map((backend) => runNcclProgram(backend, program)));
+        await Promise.all(mocks.map((backend) => backend.close()));
+        const byRank = await inWorld(mocks.length, (rank) => rank.call('randomProgram', program));
+        expect({ seed, byRank }).toEqual({
+          seed,
+          byRank: expected.map((calls) => calls.map(({ title, bytes }) => `${title}: ${bytes ?? ''}`)),
+        });
       }
     },
     LIMIT_MS,

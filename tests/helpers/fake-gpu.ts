@@ -46,6 +46,7 @@ export interface SplitCall {
   readonly key: number;
   readonly name: string;
   readonly resolve: (child: Communicator | undefined) => void;
+  readonly reject: (error: Error) => void;
 }
 
 /** Functions that a test can make fail. */
@@ -59,6 +60,8 @@ interface Network {
   /** Settles once all ranks of the communicator have joined. */
   join(communicator: FakeCommunicator): Promise<void>;
   split(call: SplitCall): void;
+  /** The communicator has ended. */
+  breakOffSplit(communicator: FakeCommunicator, error: Error): void;
   /** Let operations run that all their ranks have come to. */
   wake(): void;
 }
@@ -141,9 +144,11 @@ export class FakeRank {
     },
     trim: async () => undefined,
     upload: (block: Block, byteOffset: number, view: Uint8Array) =>
-      this.#copy('upload', block, (bytes) => bytes.set(view, byteOffset)),
+      this.#copy('upload', block, view, (bytes) => bytes.set(view, byteOffset)),
     download: (block: Block, byteOffset: number, view: Uint8Array) =>
-      this.#copy('download', block, (bytes) => view.set(bytes.subarray(byteOffset, byteOffset + view.byteLength))),
+      this.#copy('download', block, view, (bytes) =>
+        view.set(bytes.subarray(byteOffset, byteOffset + view.byteLength)),
+      ),
     copy: (target: Block, targetOffset: number, source: Block, sourceOffset: number, byteLength: number) => {
       this.#enter('copy');
       const from = (source as unknown as FakeBlock).bytes.subarray(sourceOffset, sourceOffset + byteLength);
@@ -170,8 +175,8 @@ export class FakeRank {
       if (this.stream.some((launch) => launch.communicator === communicator)) {
         this.#network.misuses.push(`rank ${this.#rank} splits ${communicator.name} while it has something in flight`);
       }
-      return new Promise<Communicator | undefined>((resolve) => {
-        this.#network.split({ communicator, color, key, name, resolve });
+      return new Promise<Communicator | undefined>((resolve, reject) => {
+        this.#network.split({ communicator, color, key, name, resolve, reject });
       });
     },
     collective: async (
@@ -185,7 +190,10 @@ export class FakeRank {
     commAbort: (communicators: readonly Communicator[], reason: string) => {
       const fakes = communicators as unknown as readonly FakeCommunicator[];
       this.aborts.push(fakes.map(({ name }) => name));
-      for (const fake of fakes) fake.end ??= nativeFailure('ABORTED', `aborted: ${reason}`);
+      for (const fake of fakes) {
+        fake.end ??= nativeFailure('ABORTED', `aborted: ${reason}`);
+        this.#network.breakOffSplit(fake, fake.end);
+      }
       for (const launch of this.stream.filter((each) => fakes.includes(each.communicator))) {
         this.stream.splice(this.stream.indexOf(launch), 1);
         this.#reject(launch, nativeFailure('ABORTED', `aborted: ${reason}`));
@@ -216,8 +224,17 @@ export class FakeRank {
   }
 
   /** After all that was launched before and uses the block. */
-  async #copy(name: 'upload' | 'download', block: Block, act: (bytes: Uint8Array) => void): Promise<void> {
+  async #copy(
+    name: 'upload' | 'download',
+    block: Block,
+    { buffer }: Uint8Array,
+    act: (bytes: Uint8Array) => void,
+  ): Promise<void> {
     this.#enter(name);
+    const { resizable } = buffer as { readonly resizable?: boolean };
+    const isPlain = Object.prototype.toString.call(buffer) === '[object ArrayBuffer]' && resizable !== true;
+    if (!isPlain)
+      throw new TypeError(`${name}: view: expected a Uint8Array over memory of fixed size that is not shared`);
     const users = this.stream.filter(({ operations }) => operations.some((each) => blocksOf(each).includes(block)));
     if (users.length === 0 && name === 'upload') act((block as unknown as FakeBlock).bytes);
     await Promise.allSettled(users.map(({ settled }) => settled));

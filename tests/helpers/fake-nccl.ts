@@ -66,6 +66,12 @@ export class FakeNccl {
     }
   }
 
+  /** It stays among the calls, so that the others' never end by themselves. */
+  breakOffSplit(communicator: FakeCommunicator, error: Error): void {
+    const call = this.#splits.get(communicator.id)?.find((each) => each.communicator === communicator);
+    call?.reject(error);
+  }
+
   /** Let operations run that all their ranks have come to. */
   wake(): void {
     if (this.#isScheduled) return;

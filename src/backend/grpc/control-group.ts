@@ -79,8 +79,8 @@ export class GrpcControlGroup implements ControlGroup {
     return child;
   }
 
-  fail(error: Error): void {
-    this.#group.fail(failureOf(error));
+  fail(error: Error, isToldOnce = false): void {
+    this.#group.fail(failureOf(error, { isToldOnce }));
   }
 
   abort(reason: Error): void {

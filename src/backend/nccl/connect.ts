@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { z } from 'zod';
+import { systemClock, type Timer } from '../../core/clock';
 import { DEFAULT_TIMEOUT_MS, Deadline, checkTimeout } from '../../core/deadline';
 import { environmentVariable } from '../../core/environment';
 import { fromWire, toWire, type WireError } from '../../core/error-wire';
@@ -12,7 +13,7 @@ import type { ControlPlane } from '../control-plane';
 import type { Communicator } from './addon';
 import { chooseDevice } from './choose-device';
 import { loadNccl, ncclVersionText, type NcclLoad } from './load-nccl';
-import { describeFailure, isNativeFailure, nativeError } from './native-failure';
+import { describeFailure, EXPLANATION_MS, isNativeFailure, isOfAnotherRank, nativeError } from './native-failure';
 import { NcclBackend } from './nccl-backend';
 import type { NcclChecks } from './nccl-group';
 import { OpenDevice } from './open-device';
@@ -160,10 +161,22 @@ async function joinCommunicator(
   } catch (thrown) {
     joined.catch(() => undefined); // its failure is a consequence
     if (isLockstepError(thrown)) throw thrown;
+    if (isOfAnotherRank(thrown)) await atMost(EXPLANATION_MS, failedElsewhere);
     const { rank, size } = options;
     const error = nativeError(thrown, `World.init: NCCL could not connect rank ${rank} of ${size}`, device, { rank });
     control.root.fail(error);
     throw error;
+  }
+}
+
+/** Settles with `promise`, or after `ms`. */
+async function atMost(ms: number, promise: Promise<void>): Promise<void> {
+  let timer: Timer | undefined;
+  const elapsed = new Promise<void>((resolve) => (timer = systemClock.schedule(resolve, ms, true)));
+  try {
+    await Promise.race([promise, elapsed]);
+  } finally {
+    timer?.cancel();
   }
 }
 

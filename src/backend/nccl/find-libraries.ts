@@ -43,7 +43,16 @@ export function ncclInPython(prefixes: readonly string[]): string[] {
 function pythonPrefixes(): string[] {
   const active = ['VIRTUAL_ENV', 'CONDA_PREFIX'].map(environmentVariable).filter((prefix) => prefix !== undefined);
   const optional = entries('/opt').map((name) => join('/opt', name));
-  return [...active, ...prefixesOnPath(), join(homedir(), '.local'), '/usr', '/usr/local', ...optional];
+  return [...active, ...prefixesOnPath(), ...userPrefixes(), '/usr', '/usr/local', ...optional];
+}
+
+/** None for a user without a home, as in containers that run under a number of no user. */
+function userPrefixes(): string[] {
+  try {
+    return [join(homedir(), '.local')];
+  } catch {
+    return [];
+  }
 }
 
 /** An environment may be on PATH without having been activated. */

@@ -1,5 +1,13 @@
 /** What the addon throws, in Lockstep's errors: what failed, where, and what to do. */
-import { CollectiveTimeoutError, InternalError, NativeError, asError, type ErrorContext } from '../../core/errors';
+import {
+  CollectiveTimeoutError,
+  InternalError,
+  InvalidArgumentError,
+  NativeError,
+  asError,
+  isLockstepError,
+  type ErrorContext,
+} from '../../core/errors';
 import { withFullStop } from '../../core/full-stop';
 import type { NativeFailure, NativeFailureCode } from './addon';
 import type { OpenDevice } from './open-device';
@@ -25,11 +33,14 @@ export function isNativeFailure(thrown: unknown): thrown is NativeFailure {
  */
 export function nativeError(thrown: unknown, what: string, device: OpenDevice, at: ErrorContext = {}): Error {
   const context = { ...at, cause: thrown };
+  if (isLockstepError(thrown, 'LOCKSTEP_INVALID_ARGUMENT')) {
+    return new InvalidArgumentError(`${what}: ${thrown.message}`, context);
+  }
   if (!isNativeFailure(thrown)) {
     const { name, message } = asError(thrown);
     return new InternalError(`${what}: the native addon refused the call: ${name}: ${message}`, context);
   }
-  const message = `${what}, on ${device.name}: ${describeFailure(thrown)} ${adviceFor(thrown, device)}`;
+  const message = `${what}, on ${device.name}: ${describeFailure(thrown)} ${adviceFor(thrown, device, at.group !== undefined)}`;
   if (thrown.code === 'TIMEOUT') return new CollectiveTimeoutError(message, context);
   return new NativeError(message, thrown.isDeviceLost === true ? 'process' : 'group', context);
 }
@@ -56,7 +67,17 @@ export function isPerhapsOfAnotherRank(thrown: unknown, isAnnounced: boolean): b
   return !isAnnounced || thrown.result === REMOTE_ERROR || thrown.result === SYSTEM_ERROR;
 }
 
-function adviceFor(failure: NativeFailure, device: OpenDevice): string {
+const BUILD_ANOTHER = 'The group cannot be used any more; build another.';
+
+/** NCCL has lost the connection to another rank, which knows why. */
+export function isOfAnotherRank(thrown: unknown): boolean {
+  return isNativeFailure(thrown) && thrown.code === 'NCCL' && thrown.result === REMOTE_ERROR;
+}
+
+/** How long a failure of NCCL waits for the control plane to say which rank is behind it. */
+export const EXPLANATION_MS = 1000;
+
+function adviceFor(failure: NativeFailure, device: OpenDevice, isOfGroup: boolean): string {
   if (failure.isDeviceLost === true) {
     return 'After such an error this process cannot use the device any more: save what is in host memory, and start the process again.';
   }
@@ -66,9 +87,11 @@ function adviceFor(failure: NativeFailure, device: OpenDevice): string {
     case 'NCCL':
       return ncclAdvice(failure.result);
     case 'TIMEOUT':
-      return 'If a rank is only slow, pass a larger timeoutMs. The group cannot be used any more; build another.';
+      return isOfGroup
+        ? `If a rank is only slow, pass a larger timeoutMs. ${BUILD_ANOTHER}`
+        : 'If a rank or the device is only slow, pass a larger timeoutMs to World.init.';
     case 'ABORTED':
-      return 'The group cannot be used any more; build another.';
+      return isOfGroup ? BUILD_ANOTHER : 'It is a consequence of another failure.';
     case 'CLOSED':
       return 'Keep the world open until its last call is done.';
     default:

@@ -34,13 +34,13 @@ class DeviceMemory {
   /** A buffer was forgotten: it is no error of the run, but its memory came back by luck. */
   noteForgotten(byteLength: number): void {
     const { device } = this;
+    this.letGo();
     if (!warnedDevices.has(device) && !device.isClosed) {
       warnedDevices.add(device);
       this.#logger.warn(
         `a buffer of ${byteLength} bytes on ${device.name} was garbage collected before it was disposed of. Call dispose() when a buffer is no longer needed: the collector does not see how much device memory it holds. (Said once for each device.)`,
       );
     }
-    this.letGo();
   }
 }
 

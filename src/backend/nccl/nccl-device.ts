@@ -1,10 +1,21 @@
 import { isDeviceBuffer, type DeviceBuffer } from '../../core/device-buffer';
-import { bytesOf, dtypeOf, isDType, isDetached, isHalfDType, type DType, type HostBuffer } from '../../core/dtype';
+import {
+  byteSize,
+  bytesOf,
+  dtypeOf,
+  isDType,
+  isDetached,
+  isHalfDType,
+  type DType,
+  type HostBuffer,
+} from '../../core/dtype';
 import { ClosedError, InvalidArgumentError } from '../../core/errors';
 import type { FlatUpdate } from '../../core/flat-update';
 import type { Logger } from '../../core/logger';
 import type { BackendDevice, FlatUpdateTarget } from '../backend-device';
-import { describeArgument } from '../check-arguments';
+import { describeArgument, overlapStart } from '../check-arguments';
+import type { NcclAddon } from './addon';
+import { downloadBytes, uploadBytes } from './host-copies';
 import type { DeviceElements } from './kernel-launch';
 import { updateKernel } from './kernel-updates';
 import { nativeError } from './native-failure';
@@ -38,9 +49,10 @@ export class NcclDevice implements BackendDevice {
   allocate(dtype: DType, length: number): NcclBuffer {
     this.#checkOpen('allocate');
     if (!isDType(dtype)) throw new InvalidArgumentError(`allocate: expected a dtype, got ${describeArgument(dtype)}.`);
-    if (!Number.isSafeInteger(length) || length < 0) {
+    const most = Math.floor(Number.MAX_SAFE_INTEGER / byteSize(dtype));
+    if (!Number.isSafeInteger(length) || length < 0 || length > most) {
       throw new InvalidArgumentError(
-        `allocate: expected a whole number of elements from 0, got ${describeArgument(length)}.`,
+        `allocate: expected a whole number of elements from 0 to ${most}, got ${describeArgument(length)}.`,
       );
     }
     return this.#guarded(`allocate ${dtype}[${length}]`, () =>
@@ -50,17 +62,15 @@ export class NcclDevice implements BackendDevice {
 
   async upload(source: HostBuffer, target: DeviceBuffer): Promise<void> {
     const place = this.#checkCopy('upload', { source, target });
-    const { addon } = this.#device;
     await this.#guardedAsync(`upload ${place.dtype}[${place.length}]`, () =>
-      addon.upload(place.block, place.byteOffset, bytesOf(source), this.#options.timeoutMs),
+      uploadBytes({ ...this.#copyOptions, place, bytes: bytesOf(source) }),
     );
   }
 
   async download(source: DeviceBuffer, target: HostBuffer): Promise<void> {
     const place = this.#checkCopy('download', { target, source });
-    const { addon } = this.#device;
     await this.#guardedAsync(`download ${place.dtype}[${place.length}]`, () =>
-      addon.download(place.block, place.byteOffset, bytesOf(target), this.#options.timeoutMs),
+      downloadBytes({ ...this.#copyOptions, place, bytes: bytesOf(target) }),
     );
   }
 
@@ -68,14 +78,17 @@ export class NcclDevice implements BackendDevice {
     this.#checkOpen('copy');
     const [from, to] = [this.#elements('copy: source', source), this.#elements('copy: target', target)];
     checkFits('copy: target', to, from, 'source');
+    if (source.byteLength === 0 || overlapStart(source, target) === 0) return; // there is nothing to copy
+    refuseSharing('copy', { source, target });
     const { addon } = this.#device;
     this.#guarded(`copy ${from.dtype}[${from.length}]`, () => {
-      if (source.byteLength > 0) addon.copy(to.block, to.byteOffset, from.block, from.byteOffset, source.byteLength);
+      addon.copy(to.block, to.byteOffset, from.block, from.byteOffset, source.byteLength);
     });
   }
 
   update(update: FlatUpdate, { parameter, gradient, master, state }: FlatUpdateTarget): void {
     this.#checkOpen('update');
+    checkNumbers(update);
     const target = {
       parameter: this.#elements('update: parameter', parameter),
       gradient: this.#elements('update: gradient', gradient),
@@ -85,6 +98,7 @@ export class NcclDevice implements BackendDevice {
       ),
     };
     checkUpdate(update, target);
+    refuseSharing('update', { parameter, gradient, ...(master !== undefined && { master }), ...state });
     if (parameter.length === 0) return;
     this.#guarded(`update ${parameter.dtype}[${parameter.length}]`, () => {
       const { kernel, gridSize, blockSize, args } = updateKernel(update, target);
@@ -95,6 +109,10 @@ export class NcclDevice implements BackendDevice {
   /** Of the world; buffers stay usable by other worlds on the same device. */
   close(): void {
     this.#isClosed = true;
+  }
+
+  get #copyOptions(): { readonly addon: NcclAddon; readonly timeoutMs: number } {
+    return { addon: this.#device.addon, timeoutMs: this.#options.timeoutMs };
   }
 
   #checkOpen(op: string): void {
@@ -146,7 +164,9 @@ export class NcclDevice implements BackendDevice {
   }
 
   #error(what: string, thrown: unknown): Error {
-    return nativeError(thrown, `${what}, on rank ${this.#options.rank}`, this.#device, { rank: this.#options.rank });
+    const { rank } = this.#options;
+    const [op] = what.split(' ');
+    return nativeError(thrown, `${what}, on rank ${rank}`, this.#device, { op, rank });
   }
 }
 
@@ -160,6 +180,33 @@ function checkFits(what: string, { dtype, length }: Extent, expected: Extent, ot
   throw new InvalidArgumentError(
     `${what}: expected ${expected.dtype}[${expected.length}] like ${otherName}, got ${dtype}[${length}].`,
   );
+}
+
+/** Where memory is written while it is read, what comes out depends on which thread is there first. */
+function refuseSharing(op: string, buffers: Readonly<Record<string, DeviceBuffer>>): void {
+  const named = Object.entries(buffers);
+  for (const [index, [name, buffer]] of named.entries()) {
+    const other = named.slice(0, index).find(([, earlier]) => overlapStart(buffer, earlier) !== undefined);
+    if (other === undefined) continue;
+    throw new InvalidArgumentError(`${op}: ${name} and ${other[0]} share memory. Give each its own.`);
+  }
+}
+
+const NUMBERS: Readonly<Record<FlatUpdate['kind'], readonly string[]>> = {
+  adam: ['beta1', 'beta2', 'eps', 'penalty', 'keep', 'stepSize', 'rootScale', 'gradientScale'],
+  sgd: ['lr', 'momentum', 'taken', 'weightDecay', 'gradientScale'],
+};
+
+/** An optimizer of somebody's may have left one out. */
+function checkNumbers(update: FlatUpdate): void {
+  if (!Object.hasOwn(NUMBERS, update.kind)) {
+    throw new InvalidArgumentError(`update: kind: expected adam or sgd, got ${describeArgument(update.kind)}.`);
+  }
+  for (const name of NUMBERS[update.kind]) {
+    const value = (update as unknown as Readonly<Record<string, unknown>>)[name];
+    if (typeof value === 'number') continue;
+    throw new InvalidArgumentError(`update: ${name}: expected a number, got ${describeArgument(value)}.`);
+  }
 }
 
 /** The state that each rule changes, by name. */

@@ -9,7 +9,7 @@ import type { CheckedPointToPoint } from '../check-point-to-point';
 import type { ControlFailure, ControlGroup } from '../control-plane';
 import type { Communicator, NcclOperation } from './addon';
 import { notMovedError } from './flight-record';
-import { isPerhapsOfAnotherRank, nativeError } from './native-failure';
+import { EXPLANATION_MS, isPerhapsOfAnotherRank, nativeError } from './native-failure';
 import { NcclCall, type CallListener, type CallOrigin } from './nccl-call';
 import type { OpenDevice } from './open-device';
 import { collectiveOperations, messageOperations, type GroupPlace } from './operations';
@@ -31,9 +31,6 @@ const DESTROY_MS = 5000;
 
 /** How long ranks have to answer when data did not come by its deadline. */
 const SIGN_OF_LIFE_MS = 500;
-
-/** How long a failure of NCCL waits for the control plane to say which rank is behind it. */
-const EXPLANATION_MS = 1000;
 
 export class NcclGroup implements CallListener {
   readonly control: ControlGroup;
@@ -233,9 +230,9 @@ export class NcclGroup implements CallListener {
     // before the others are told: of that, the announcements fail by what the others get
     const errors = unfinished.map((call) => call.announcement.error ?? this.#closedError(call));
     const finishing = [...this.#calls].flatMap((call) => call.finishing ?? []);
-    // all ranks have announced it, so that no announcement will tell them that this rank's data does not come
-    const awaited = unfinished.find(({ isAnnounced }) => isAnnounced);
-    if (awaited !== undefined) this.control.fail(this.#closedRankError(awaited));
+    // the announcements of the others may be complete: then nothing else tells them that this rank's data does not come
+    const [first] = unfinished;
+    if (first !== undefined) this.control.fail(this.#closedRankError(first), true);
     this.control.close();
     for (const [index, call] of unfinished.entries()) call.fail(errors[index] as Error);
     if (unfinished.length > 0) this.#abort('the group was closed');
@@ -257,7 +254,7 @@ export class NcclGroup implements CallListener {
   #closedRankError({ info, title }: NcclCall): Error {
     const { id, ranks } = this.control;
     const name = ranks.name(this.place.rank);
-    const message = `${name} has closed group ${id}, and ${title} needs its data. Close a group when all its ranks are done with it.`;
+    const message = `${name} has closed group ${id}, with ${title} in flight there. Close a group when all its ranks are done with it.`;
     return new PeerLostError(message, { ...info, ...ranks.blame([this.place.rank]) });
   }
 }

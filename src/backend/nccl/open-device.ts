@@ -33,7 +33,7 @@ export class OpenDevice {
         known.#users += 1;
         return known;
       }
-      await known.#closing;
+      await known.#closing.catch(() => undefined); // who closed it is told
     }
     const device = new OpenDevice(addon, index, ptx);
     devices.set(index, device);

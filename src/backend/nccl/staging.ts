@@ -2,6 +2,7 @@ import { isDeviceBuffer } from '../../core/device-buffer';
 import { bytesOf, type DataBuffer, type HostBuffer } from '../../core/dtype';
 import { overlapStart } from '../check-arguments';
 import type { Block } from './addon';
+import { downloadBytes, uploadBytes } from './host-copies';
 import { NcclBuffer } from './nccl-buffer';
 import type { OpenDevice } from './open-device';
 import type { CollectiveOperands, Operand } from './operations';
@@ -52,15 +53,13 @@ export class Staging {
   upload(timeoutMs: number): Promise<void>[] {
     const { addon } = this.#device;
     // async: what one of them throws must not leave the others without a listener
-    return this.#uploads.map(async ({ block, byteOffset, bytes }) => addon.upload(block, byteOffset, bytes, timeoutMs));
+    return this.#uploads.map(async ({ bytes, ...place }) => uploadBytes({ addon, place, bytes, timeoutMs }));
   }
 
   /** Copy the results to host buffers. Nothing writes to these any more when the promise has settled. */
   async download(timeoutMs: number): Promise<void> {
     const { addon } = this.#device;
-    const copies = this.#downloads.map(async ({ block, byteOffset, bytes }) =>
-      addon.download(block, byteOffset, bytes, timeoutMs),
-    );
+    const copies = this.#downloads.map(({ bytes, ...place }) => downloadBytes({ addon, place, bytes, timeoutMs }));
     const failed = (await Promise.allSettled(copies)).find(({ status }) => status === 'rejected');
     if (failed !== undefined) throw (failed as PromiseRejectedResult).reason;
   }

@@ -124,3 +124,44 @@ test('an average of integers, and bit operations, are refused before anything is
     await work;
   });
 });
+
+/** ArrayBuffer's options are newer than the language that this is checked as. */
+const ResizableBuffer = ArrayBuffer as unknown as new (
+  byteLength: number,
+  options: { readonly maxByteLength: number },
+) => ArrayBuffer;
+
+test.each([
+  ['shared', () => new SharedArrayBuffer(8)],
+  ['resizable', () => new ResizableBuffer(8, { maxByteLength: 16 })],
+])('memory that is %s is used as any other', async (_name, make) => {
+  await withNcclWorld(2, async (ranks) => {
+    const results = await onAll(ranks, async (backend, rank) => {
+      const data = new Float32Array(make());
+      data.fill(rank + 1);
+      await backend.allReduce(data, 'Sum');
+      const { device } = ranks[rank]?.backend as NcclRank['backend'];
+      const buffer = device.allocate('float32', 2);
+      await device.upload(data, buffer);
+      data.fill(0);
+      await device.download(buffer, data);
+      buffer.dispose();
+      return [...data];
+    });
+    expect(results).toEqual([
+      [3, 3],
+      [3, 3],
+    ]);
+  });
+});
+
+test('a buffer whose memory is transferred away while its call is in flight fails the call, which says so', async () => {
+  await withNcclWorld(1, async ([only]) => {
+    const data = new Float32Array(2);
+    const work = (only as NcclRank).backend.allReduce(data, 'Sum');
+    structuredClone(data.buffer, { transfer: [data.buffer] });
+    const error = await failureOf(work);
+    expect(error).toMatchObject({ name: 'InvalidArgumentError', context: { op: 'allReduce', sequence: 0, rank: 0 } });
+    expect(error.message).toMatch(/a buffer was detached while the call was in flight/);
+  });
+});

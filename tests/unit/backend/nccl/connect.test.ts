@@ -4,7 +4,7 @@ import { World } from '../../../../src/process-group/world';
 import type { Logger } from '../../../../src/core/logger';
 import { nativeFailure } from '../../../helpers/fake-gpu';
 import { FakeNccl } from '../../../helpers/fake-nccl';
-import { joinWorld, SILENT, type JoinOptions } from '../../../helpers/nccl-worlds';
+import { failureOf, joinWorld, SILENT, turns, type JoinOptions } from '../../../helpers/nccl-worlds';
 
 const outcomesOf = async (network: FakeNccl, options?: JoinOptions): Promise<(Error | undefined)[]> => {
   const settled = await Promise.allSettled(joinWorld(network, options).map(({ joined }) => joined));
@@ -101,6 +101,20 @@ test('that NCCL cannot connect one rank reaches all ranks at once', async () => 
   expectClosed(network);
 });
 
+test('where NCCL has lost a rank that could not connect, all ranks get the reason of that rank', async () => {
+  const network = new FakeNccl(3);
+  for (const rank of [0, 1]) {
+    network.rank(rank).failNext('commInit', nativeFailure('NCCL', 'remote error', { call: 'ncclCommInit', result: 6 }));
+  }
+  const { addon } = network.rank(2);
+  (addon as { commInit: typeof addon.commInit }).commInit = async () => {
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    throw nativeFailure('NCCL', 'unhandled system error', { call: 'ncclCommInit', result: 2 });
+  };
+  for (const error of await outcomesOf(network)) expect(error?.message).toMatch(/could not connect rank 2 of 3/);
+  expectClosed(network);
+});
+
 test('a world of one works', async () => {
   const [{ joined }] = joinWorld(new FakeNccl(1)) as [ReturnType<typeof joinWorld>[number]];
   const backend = await joined;
@@ -173,4 +187,81 @@ test('the device is that of the local rank', async () => {
   const { logger, lines } = recordingLogger();
   await outcomesOf(new FakeNccl(1), { logger, localRank: 5 });
   expect(lines.find((line) => line.includes('device'))).toMatch(/rank 0: device 5 of 8/);
+});
+
+test('a device that could not be closed can be opened again', async () => {
+  const network = new FakeNccl(1);
+  const [first] = joinWorld(network);
+  const a = await first?.joined;
+  const gpu = network.rank(0);
+  const close = gpu.addon.closeDevice;
+  (gpu.addon as { closeDevice: unknown }).closeDevice = async (device: never) => {
+    await turns(5);
+    await close(device);
+    throw nativeFailure('CUDA', 'no');
+  };
+  const closing = a?.close().catch((error: Error) => error);
+  await turns(1);
+  const [second] = joinWorld(network);
+  const b = await second?.joined;
+  (gpu.addon as { closeDevice: unknown }).closeDevice = close;
+  await closing;
+  await b?.close();
+});
+
+test('that the addon refuses the connection of one rank reaches all ranks at once', async () => {
+  const network = new FakeNccl(3);
+  network.rank(2).failNext('commInit', new TypeError('size: expected a number'));
+  const start = performance.now();
+  const settled = await Promise.allSettled(joinWorld(network).map(({ joined }) => joined));
+  expect(performance.now() - start).toBeLessThan(3000);
+  for (const each of settled) expect(each).toMatchObject({ status: 'rejected', reason: { name: 'InternalError' } });
+});
+
+test('whenever a rank is lost while the world is made, the others hear of it at once, and nothing stays open', async () => {
+  for (let seed = 1; seed <= 40; seed++) {
+    const network = new FakeNccl(3);
+    const joining = joinWorld(network, { seed, timeoutMs: 5000 });
+    await turns(seed % 20);
+    joining[seed % 3]?.mesh.destroy(new Error('killed'));
+    const others = joining.filter((_unused, rank) => rank !== seed % 3);
+    const start = performance.now();
+    const errors = await Promise.all(
+      others.map(async ({ joined }) => {
+        const backend = await joined.catch((error: Error) => error);
+        if (backend instanceof Error) return backend;
+        const error = await failureOf(backend.barrier());
+        await backend.close();
+        return error;
+      }),
+    );
+    expect(performance.now() - start).toBeLessThan(3000);
+    expect({ seed, names: errors.map(({ name }) => name) }).toEqual({
+      seed,
+      names: ['PeerLostError', 'PeerLostError'],
+    });
+    expect(others.map(({ gpu }) => gpu.numOpen)).toEqual([0, 0]);
+  }
+});
+
+test('whichever step fails on whichever rank, all ranks get one reason, and nothing stays open', async () => {
+  const steps = ['openDevice', 'uniqueId', 'commInit'] as const;
+  for (let seed = 1; seed <= 45; seed++) {
+    const step = steps[seed % 3] as (typeof steps)[number];
+    const network = new FakeNccl(3);
+    const rank = step === 'uniqueId' ? 0 : Math.floor(seed / 3) % 3;
+    network
+      .rank(rank)
+      .failNext(
+        step,
+        nativeFailure('NCCL', `${step} is broken`, { call: 'nccl', result: [1, 2, 3][seed % 3] as number }),
+      );
+    const start = performance.now();
+    const settled = await Promise.allSettled(joinWorld(network, { seed }).map(({ joined }) => joined));
+    expect(performance.now() - start).toBeLessThan(3000);
+    const messages = settled.map((each) => (each.status === 'rejected' ? (each.reason as Error).message : 'made'));
+    expect(messages[0]).toContain(`${step} is broken`);
+    expect({ seed, step, messages }).toEqual({ seed, step, messages: messages.map(() => messages[0]) });
+    expect(network.ranks.map(({ numOpen }) => numOpen)).toEqual([0, 0, 0]);
+  }
 });

@@ -64,7 +64,9 @@ test('arguments that do not fit are refused', async () => {
   await withDevice(async (device) => {
     const buffer = device.allocate('float32', 4);
     expect(messageOf(() => device.allocate('float12' as 'float32', 1))).toMatch(/expected a dtype, got "float12"/);
-    expect(messageOf(() => device.allocate('float32', -1))).toMatch(/whole number of elements from 0, got -1/);
+    expect(messageOf(() => device.allocate('float32', -1))).toMatch(
+      /whole number of elements from 0 to 2251799813685247, got -1/,
+    );
     expect(messageOf(() => buffer.view(2, 3))).toMatch(/a part of 4 elements, got 3 elements from element 2/);
     expect(messageOf(() => buffer.view(0.5, 1))).toMatch(/InvalidArgumentError/);
     expect(await rejectionOf(device.upload(new Float32Array(3), buffer))).toMatch(
@@ -157,4 +159,48 @@ test('a buffer that was forgotten gives its memory back, and is warned of once',
   expect(warnings).toEqual([
     expect.stringMatching(/a buffer of 400 bytes on cuda:0 was garbage collected.*dispose\(\)/),
   ]);
+});
+
+test('buffers that share memory are refused where one is written while the other is read', async () => {
+  await withDevice(async (device) => {
+    const whole = device.allocate('float32', 8);
+    const [parameter, gradient] = [whole.view(0, 4), whole.view(4, 4)];
+    expect(messageOf(() => device.copy(parameter, whole.view(2, 4)))).toMatch(
+      /InvalidArgumentError: copy: target and source share memory/,
+    );
+    expect(messageOf(() => device.copy(parameter, parameter))).toBe('nothing was thrown');
+    const update = {
+      kind: 'sgd',
+      lr: 1,
+      momentum: 0.9,
+      taken: 1,
+      weightDecay: 0,
+      nesterov: false,
+      gradientScale: 1,
+    } as const;
+    expect(
+      messageOf(() => device.update(update, { parameter, gradient, state: { momentumBuffer: gradient } })),
+    ).toMatch(/InvalidArgumentError: update: momentumBuffer and gradient share memory/);
+  });
+});
+
+test('an update that lacks a number, or is of no known kind, is refused', async () => {
+  await withDevice(async (device, gpu) => {
+    const [parameter, gradient] = [device.allocate('float32', 4), device.allocate('float32', 4)];
+    const refusalOf = (update: object): string =>
+      messageOf(() => device.update(update as AdamUpdate, { parameter, gradient, state: {} }));
+    expect(refusalOf({ kind: 'sgd', lr: 1, momentum: 0, taken: 1, weightDecay: 0 })).toMatch(
+      /InvalidArgumentError: update: gradientScale: expected a number, got undefined/,
+    );
+    expect(refusalOf({ kind: 'lion' })).toMatch(/InvalidArgumentError: update: kind: expected adam or sgd, got "lion"/);
+    expect(gpu.calls).not.toContain('launch');
+  });
+});
+
+test('more elements than any memory has are refused as an argument', async () => {
+  await withDevice(async (device) => {
+    expect(messageOf(() => device.allocate('float64', Number.MAX_SAFE_INTEGER))).toMatch(
+      /InvalidArgumentError: allocate: expected a whole number of elements from 0 to 1125899906842623/,
+    );
+  });
 });

@@ -1,5 +1,5 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import os from 'node:os';
 import { dirname, join } from 'node:path';
 import { libraryPaths, ncclInPython } from '../../../../src/backend/nccl/find-libraries';
 
@@ -9,7 +9,7 @@ describe('where the libraries are looked for', () => {
   let before: (string | undefined)[];
 
   beforeEach(() => {
-    prefix = mkdtempSync(join(tmpdir(), 'lockstep-prefix-'));
+    prefix = mkdtempSync(join(os.tmpdir(), 'lockstep-prefix-'));
     before = variables.map((name) => process.env[name]);
     for (const name of variables) delete process.env[name];
   });
@@ -35,6 +35,20 @@ describe('where the libraries are looked for', () => {
     const { cuda, nccl } = libraryPaths();
     expect(cuda).toEqual(['libcuda.so.1']);
     expect(nccl.slice(0, 3)).toEqual(['libnccl.so.2', 'libnccl.so', wheel]);
+  });
+
+  test('a user without a home has none there, which is no error', () => {
+    const homedir = jest.spyOn(os, 'homedir').mockImplementation(() => {
+      throw new Error('uv_os_homedir returned ENOENT');
+    });
+    try {
+      process.env['VIRTUAL_ENV'] = prefix;
+      const path = makeFile('lib', 'libnccl.so.2');
+      expect(libraryPaths().nccl).toContain(path);
+      expect(homedir).toHaveBeenCalled();
+    } finally {
+      homedir.mockRestore();
+    }
   });
 
   test('the active environments come before those of the user and the machine', () => {
