@@ -98,8 +98,13 @@ export interface Communicator {
   readonly [communicatorTag]: true;
 }
 
-/** Open the device, start its engine, load all kernels. @param ptx text of the module; undefined: no kernels */
-export function openDevice(index: number, options: { readonly ptx?: string | undefined }): Device;
+/**
+ * Open the device, start its engine, load all kernels; on a thread of its own, since making a context and compiling kernels
+ * may take the driver seconds. @param ptx text of the module; undefined: no kernels
+ */
+export function openDevice(index: number, options: { readonly ptx?: string | undefined }): Promise<Device>;
+/** The same on the calling thread. */
+export function openDeviceSync(index: number, options: { readonly ptx?: string | undefined }): Device;
 /** Abort what runs, free everything, end the engine. Idempotent. */
 export function closeDevice(device: Device): Promise<void>;
 /** Settles when every command given before has finished on the device. */

@@ -6,7 +6,7 @@ const { existsSync } = require('node:fs');
 const { join } = require('node:path');
 
 /** Of the functions in index.d.ts. */
-const INTERFACE_VERSION = 1;
+const INTERFACE_VERSION = 2;
 /** Path of a binary to load instead of the packaged one; for tests and for builds of one's own. */
 const BINARY_VARIABLE = 'LOCKSTEP_NCCL_ADDON';
 

@@ -58,7 +58,7 @@ export class Bench {
   /** One more handle of device 0, which the check closes. */
   openDevice(): Device {
     this.probe();
-    return this.addon.openDevice(0, { ptx: kernelText() });
+    return this.addon.openDeviceSync(0, { ptx: kernelText() });
   }
 
   /** Of one rank, on `device()`. */

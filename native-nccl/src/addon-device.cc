@@ -9,11 +9,25 @@ namespace {
 
 constexpr int largest_thread_block = 1024;
 
+struct Opening {
+  Opening(const Napi::CallbackInfo& info, const char* function)
+      : index(static_cast<int>(Argument(info, 0, function, "index").whole(0, largest_int))) {
+    Argument option = Argument(info, 1, function, "options").field("ptx");
+    if (!option.is_missing()) ptx = option.text();
+  }
+  int index;
+  std::string ptx;
+};
+
 Napi::Value open(const Napi::CallbackInfo& info) {
-  int index = static_cast<int>(Argument(info, 0, "openDevice", "index").whole(0, largest_int));
-  Argument ptx = Argument(info, 1, "openDevice", "options").field("ptx");
+  Opening opening(info, "openDevice");
+  return Instance::of(info.Env()).open_engine(info.Env(), opening.index, std::move(opening.ptx));
+}
+
+Napi::Value open_at_once(const Napi::CallbackInfo& info) {
+  Opening opening(info, "openDeviceSync");
   Status status;
-  EngineRef engine = open_device(index, ptx.is_missing() ? std::string() : ptx.text(), &status);
+  EngineRef engine = open_device(opening.index, opening.ptx, &status);
   if (!status.ok()) throw Failure{status};
   Instance::of(info.Env()).add(engine);
   return Napi::Value(info.Env(), wrap(info.Env(), DeviceHandle{engine}));
@@ -117,7 +131,8 @@ Napi::Value read_flight_recorder(const Napi::CallbackInfo& info) {
 }  // namespace
 
 void add_device_functions(Napi::Env env, Napi::Object exports) {
-  exports.Set("openDevice", Napi::Function::New(env, throwing<open>, "openDevice"));
+  exports.Set("openDevice", Napi::Function::New(env, rejecting<open>, "openDevice"));
+  exports.Set("openDeviceSync", Napi::Function::New(env, throwing<open_at_once>, "openDeviceSync"));
   exports.Set("closeDevice", Napi::Function::New(env, rejecting<close>, "closeDevice"));
   exports.Set("synchronize", Napi::Function::New(env, rejecting<wait>, "synchronize"));
   exports.Set("launch", Napi::Function::New(env, throwing<launch_kernel>, "launch"));

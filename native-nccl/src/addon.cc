@@ -4,13 +4,19 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "handles.h"
 
 namespace lockstep {
 
 namespace {
 
 // Of the functions in ../index.d.ts; ../index.js and Lockstep compare theirs with it.
-constexpr int interface_version = 1;
+constexpr int interface_version = 2;
 
 // A device that does not end in this time, since the driver or an abort hangs, is left to the end of the process.
 constexpr auto close_limit = std::chrono::seconds(5);
@@ -59,9 +65,9 @@ Napi::Value Instance::promise_communicator(Napi::Env env, const std::function<vo
 
 Napi::Value Instance::close_engine(Napi::Env env, const EngineRef& engine) {
   return settler_->promise(env, Napi::Value(), [this, &engine](Settler::Settle settle) {
-    close_device(engine, [this, engine, settle](const Status& status) {
-      settle(status, [this, engine](napi_env env) {
-        forget(engine);
+    close_device(engine, [engines = engines_, engine, settle](const Status& status) {
+      engines->forget(engine);
+      settle(status, [](napi_env env) {
         napi_value undefined = nullptr;
         napi_get_undefined(env, &undefined);
         return undefined;
@@ -70,19 +76,58 @@ Napi::Value Instance::close_engine(Napi::Env env, const EngineRef& engine) {
   });
 }
 
-void Instance::forget(const EngineRef& engine) {
+Napi::Value Instance::open_engine(Napi::Env env, int index, std::string ptx) {
+  return settler_->promise(env, Napi::Value(), [&](Settler::Settle settle) {
+    auto open = [engines = engines_, index, ptx = std::move(ptx), settle] {
+      Status status;
+      EngineRef engine = open_device(index, ptx, &status);
+      if (!status.ok()) return settle(status, nullptr);
+      if (!engines->add(engine)) return;
+      settle(status, [engine](napi_env env) { return wrap(env, DeviceHandle{engine}); });
+    };
+    try {
+      std::thread(std::move(open)).detach();
+    } catch (const std::system_error& error) {
+      Status status;
+      status.code = Code::Unavailable;
+      status.message = std::string("no thread to open the device on: ") + error.what();
+      settle(status, nullptr);
+    }
+  });
+}
+
+bool OpenEngines::add(const EngineRef& engine) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!has_ended_) {
+      engines_.push_back(engine);
+      return true;
+    }
+  }
+  close_device(engine, nullptr);
+  return false;
+}
+
+void OpenEngines::forget(const EngineRef& engine) {
+  std::lock_guard<std::mutex> lock(mutex_);
   engines_.erase(std::remove(engines_.begin(), engines_.end(), engine), engines_.end());
+}
+
+std::vector<EngineRef> OpenEngines::end() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  has_ended_ = true;
+  return std::move(engines_);
 }
 
 void Instance::close() {
   settler_->close();
-  if (engines_.empty()) return;
+  std::vector<EngineRef> engines = engines_->end();
+  if (engines.empty()) return;
   // Shared: a device may end after the wait was given up.
   auto countdown = std::make_shared<Countdown>();
-  countdown->left = engines_.size();
-  for (const EngineRef& engine : engines_) close_device(engine, [countdown](const Status&) { countdown->count(); });
+  countdown->left = engines.size();
+  for (const EngineRef& engine : engines) close_device(engine, [countdown](const Status&) { countdown->count(); });
   countdown->wait();
-  engines_.clear();
 }
 
 Napi::Object start(Napi::Env env, Napi::Object exports) {

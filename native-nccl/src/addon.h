@@ -5,6 +5,8 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <vector>
 
 #include "arguments.h"
@@ -12,6 +14,22 @@
 #include "settle.h"
 
 namespace lockstep {
+
+// The devices of an environment that are not closed: one whose handle was collected is closed with the environment at the
+// latest. Shared with the threads that open devices.
+class OpenEngines {
+ public:
+  // False, and the device is being closed, where the environment is gone.
+  bool add(const EngineRef& engine);
+  void forget(const EngineRef& engine);
+  // All, and no more are taken.
+  std::vector<EngineRef> end();
+
+ private:
+  std::mutex mutex_;
+  std::vector<EngineRef> engines_;
+  bool has_ended_ = false;
+};
 
 // What belongs to one environment: the main thread, or a worker. The addon has no other state of its own.
 class Instance {
@@ -23,18 +41,18 @@ class Instance {
   Napi::Value promise(Napi::Env env, const std::function<void(Completion)>& start, Napi::Value held = {});
   Napi::Value promise_communicator(Napi::Env env, const std::function<void(CommCompletion)>& start);
 
-  void add(const EngineRef& engine) { engines_.push_back(engine); }
+  // The promise of a device, which is opened on a thread of its own: the driver may take a second for it.
+  Napi::Value open_engine(Napi::Env env, int index, std::string ptx);
+  void add(const EngineRef& engine) { engines_->add(engine); }
   // The promise of the device's end.
   Napi::Value close_engine(Napi::Env env, const EngineRef& engine);
 
  private:
   // Before the environment goes away: no call into it any more, and nothing left that runs for it.
   void close();
-  void forget(const EngineRef& engine);
 
   std::shared_ptr<Settler> settler_;
-  // Those not closed: a device whose handle was collected is closed here at the latest.
-  std::vector<EngineRef> engines_;
+  std::shared_ptr<OpenEngines> engines_ = std::make_shared<OpenEngines>();
 };
 
 using Body = Napi::Value (*)(const Napi::CallbackInfo&);

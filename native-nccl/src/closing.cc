@@ -1,4 +1,5 @@
 // The end of a device: nothing here may hang, whatever hangs on the device or in the driver.
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -22,7 +23,11 @@ void Engine::close(Completion completion) {
   changed_.notify_all();
   closing_.notify_all();
   lock.unlock();
-  std::thread([engine = shared_from_this()] { engine->finish_closing(); }).detach();
+  try {
+    std::thread([engine = shared_from_this()] { engine->finish_closing(); }).detach();
+  } catch (const std::system_error&) {
+    finish_closing();  // where the process may have no more threads: bounded, and better here than never
+  }
 }
 
 // On the engine thread.

@@ -1,6 +1,7 @@
 #include "communicators.h"
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -32,11 +33,15 @@ std::string Communicator::describe() const {
 
 HelperCall::HelperCall(CUcontext context, std::function<void()> call, double limit_ms)
     : deadline_(clock_ms() + limit_ms) {
-  std::thread([context, call = std::move(call), has_returned = has_returned_] {
-    cuda().cuCtxSetCurrent(context);
-    call();
-    has_returned->store(true, std::memory_order_release);
-  }).detach();
+  try {
+    std::thread([context, call = std::move(call), has_returned = has_returned_] {
+      cuda().cuCtxSetCurrent(context);
+      call();
+      has_returned->store(true, std::memory_order_release);
+    }).detach();
+  } catch (const std::system_error&) {
+    deadline_ = 0;  // where the process may have no more threads: as a call that does not return
+  }
 }
 
 bool HelperCall::is_expired() const { return clock_ms() > deadline_; }

@@ -53,7 +53,7 @@ class HelperCall {
 
  private:
   const std::shared_ptr<std::atomic<bool>> has_returned_ = std::make_shared<std::atomic<bool>>(false);
-  const double deadline_;
+  double deadline_;
 };
 
 class Communicators {

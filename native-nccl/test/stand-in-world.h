@@ -107,14 +107,27 @@ inline void in_process(const Environment& environment, const std::function<void(
 
 using RankBody = std::function<void(int rank, const ncclUniqueId& id)>;
 
-// A process for each rank; rank i has device i. The hub lives in this process.
+// A process for each rank; rank i has device i. The hub lives in a process of its own, which starts its threads once all
+// ranks are there: a fork beside a running thread may copy a lock that nobody will ever give back.
 inline void in_ranks(int size, Environment environment, const RankBody& body) {
-  ncclUniqueId id;
-  CHECK(ncclGetUniqueId(&id) == ncclSuccess);
   environment.emplace("STANDIN_CUDA_DEVICES", std::to_string(size));
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < size; rank++) children.push_back(start(environment, [&] { body(rank, id); }));
-  for (pid_t child : children) finish(child);
+  in_process({}, [&] {
+    int id_pipe[2];
+    CHECK(pipe(id_pipe) == 0);
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < size; rank++) {
+      children.push_back(start(environment, [&] {
+        ncclUniqueId id;
+        CHECK(read(id_pipe[0], &id, sizeof id) == sizeof id);
+        body(rank, id);
+      }));
+    }
+    ncclUniqueId id;
+    CHECK(ncclGetUniqueId(&id) == ncclSuccess);
+    // No longer than what a pipe takes or gives at once, so that each rank reads a whole one.
+    for (int rank = 0; rank < size; rank++) CHECK(write(id_pipe[1], &id, sizeof id) == sizeof id);
+    for (pid_t child : children) finish(child);
+  });
 }
 
 // A thread for each rank, all in one process.

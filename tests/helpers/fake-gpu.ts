@@ -1,13 +1,14 @@
 /** One GPU behind the addon's interface, in memory; see fake-nccl.ts. */
-import type {
-  Block,
-  Communicator,
-  Device,
-  FlightRecord,
-  NativeFailure,
-  NativeFailureCode,
-  NcclAddon,
-  NcclOperation,
+import {
+  INTERFACE_VERSION,
+  type Block,
+  type Communicator,
+  type Device,
+  type FlightRecord,
+  type NativeFailure,
+  type NativeFailureCode,
+  type NcclAddon,
+  type NcclOperation,
 } from '../../src/backend/nccl/addon';
 import { blocksOf, type FakeBlock } from './fake-nccl-operations';
 
@@ -103,7 +104,7 @@ export class FakeRank {
   }
 
   readonly addon: NcclAddon = {
-    INTERFACE_VERSION: 1,
+    INTERFACE_VERSION,
     probe: () => {
       const library = { isLoaded: true, path: '/fake/lib.so', tried: ['/fake/lib.so'] };
       return {
@@ -119,7 +120,10 @@ export class FakeRank {
       totalBytes: 2 ** 30,
       computeCapability: [9, 0] as const,
     }),
-    openDevice: (_index: number, { ptx }: { ptx?: string | undefined }) => {
+    openDeviceSync: () => {
+      throw new Error('not for the backend');
+    },
+    openDevice: async (_index: number, { ptx }: { ptx?: string | undefined }) => {
       this.#enter('openDevice');
       this.numOpen += 1;
       this.kernels = ptx;

@@ -38,8 +38,8 @@ export function misuse(
   refused('bytes that are no number', () => addon.allocate(device, NaN));
   refused('bytes beyond all counting', () => addon.allocate(device, 2 ** 53));
   refused('bytes as text', () => addon.allocate(device, wrong('4')));
-  refused('device number as bigint', () => addon.openDevice(wrong(0n), {}));
-  refused('no options', () => addon.openDevice(0, wrong(undefined)));
+  refused('device number as bigint', () => addon.openDeviceSync(wrong(0n), {}));
+  refused('no options', () => addon.openDeviceSync(0, wrong(undefined)));
   refused('paths that are no list', () => addon.probe(wrong({ cuda: 'libcuda.so.1', nccl: [] })));
 
   refused('an upload past the end', () => addon.upload(block, 1, view, 1000));

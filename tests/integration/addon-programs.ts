@@ -2,6 +2,7 @@
  * Programs that use the addon as it is, each in a process of its own: `node addon-programs.js NAME`. What a program finds it
  * prints as one line of JSON; an exception ends it with status 1.
  */
+import { readFileSync } from 'node:fs';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import {
   type Block,
@@ -17,6 +18,9 @@ import { misuse } from './addon-misuse';
 
 const addon = requireAddon();
 const TIMEOUT_MS = 10_000;
+/** The task of a worker that opens a device and no more. */
+const OPENING = 'opening';
+const kernels = (): string => readFileSync(require.resolve('lockstep-nccl/kernels/kernels.ptx'), 'utf8');
 /** Elements of each buffer here. */
 const COUNT = 1000;
 
@@ -37,7 +41,7 @@ const pause = (ms: number): Promise<void> => new Promise((settle) => setTimeout(
 function openDevices(count: number): Device[] {
   const { nccl, cuda } = addon.probe(libraryPaths());
   if (!cuda.isLoaded || !nccl.isLoaded) throw new Error(`not loaded: ${cuda.error ?? ''} ${nccl.error ?? ''}`);
-  return Array.from({ length: count }, (_, index) => addon.openDevice(index, {}));
+  return Array.from({ length: count }, (_, index) => addon.openDeviceSync(index, {}));
 }
 
 /** All ranks of a world in this thread, one a device. */
@@ -87,7 +91,7 @@ async function startStuck(): Promise<{ done: Promise<void>; devices: Device[] }>
 /** One rank of four, in a worker. */
 async function runWorker({ rank, size, id, isStuck }: WorkerTask): Promise<void> {
   addon.probe(libraryPaths());
-  const device = addon.openDevice(rank, {});
+  const device = addon.openDeviceSync(rank, {});
   const communicator = await addon.commInit(device, { size, rank, id, timeoutMs: TIMEOUT_MS, name: 'workers' });
   const block = addon.allocate(device, COUNT * 4);
   await upload(block, rank + 1);
@@ -299,6 +303,24 @@ const programs: Readonly<Record<string, () => Promise<void> | void>> = {
     print({ codes, records: addon.flightRecorder(device).length, queued: addon.stats(device).queued });
   },
 
+  /** Opening takes its time: the loop ticks meanwhile, and a worker that is ended meanwhile takes its device along. */
+  async opens() {
+    addon.probe(libraryPaths());
+    const worker = new Worker(__filename, { workerData: OPENING });
+    await new Promise((settle) => worker.once('message', settle));
+    const code = await worker.terminate();
+    let numTicks = 0;
+    const ticking = setInterval(() => numTicks++, 10);
+    const device = await addon.openDevice(0, { ptx: kernels() });
+    clearInterval(ticking);
+    const refusal = await codeOf(addon.openDevice(99, {}));
+    const block = addon.allocate(device, COUNT * 4);
+    await upload(block, 1);
+    const values = await download(block);
+    await addon.closeDevice(device);
+    print({ code, hasTicked: numTicks > 5, refusal, first: values[0] });
+  },
+
   /** What the machine has, as the backend asks for it. */
   libraries() {
     const loaded = loadNccl();
@@ -310,12 +332,17 @@ const programs: Readonly<Record<string, () => Promise<void> | void>> = {
   async misuse() {
     const { devices, communicators } = await openWorld(1);
     const [first] = devices as [Device];
-    const second = addon.openDevice(1, {});
+    const second = addon.openDeviceSync(1, {});
     print(misuse(addon, first, second, communicators[0] as Communicator));
   },
 };
 
 async function main(): Promise<void> {
+  if (!isMainThread && workerData === OPENING) {
+    addon.probe(libraryPaths());
+    void addon.openDevice(1, { ptx: kernels() });
+    return parentPort?.postMessage(OPENING);
+  }
   if (!isMainThread) return runWorker(workerData as WorkerTask);
   const name = process.argv[2] ?? '';
   const program = programs[name];

@@ -55,6 +55,11 @@ describeNative('the addon', ['addon', 'stand-ins'], (build) => {
     expect(await run('ticks')).toEqual(wellEnded([...waits, ...ends]));
   });
 
+  test('it ticks while a device is opened, and a worker that is ended meanwhile takes its device along', async () => {
+    const ended = await run('opens', { STANDIN_CUDA_LOAD_DELAY_US: '300000' });
+    expect(ended).toEqual(wellEnded({ code: 1, hasTicked: true, refusal: 'CUDA', first: 1 }));
+  });
+
   test('a process ends by itself when nothing is pending, though nothing was closed', async () => {
     expect(await run('idle')).toEqual(wellEnded('idle'));
   });

@@ -1,5 +1,6 @@
 // Modules and kernels: what a PTX text says there is, run from the CPU build of the same source (libkernels.so).
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <stdexcept>
@@ -147,6 +148,7 @@ STANDIN_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
 STANDIN_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, int* options,
                                            void** values) {
   STANDIN_CONTEXT_CALL(cuModuleLoadDataEx);
+  usleep(number("STANDIN_CUDA_LOAD_DELAY_US", 0));  // as the driver compiles
   const CUresult result = load(module, image);
   char* log = nullptr;
   size_t bytes = 0;

@@ -26,7 +26,7 @@ export type {
 /** The package that holds the addon: an optional peer. */
 export const ADDON_PACKAGE = 'lockstep-nccl';
 /** Of the addon's functions, as this library calls them. */
-export const INTERFACE_VERSION = 1;
+export const INTERFACE_VERSION = 2;
 
 /**
  * By require, when somebody asks: nobody pays for a backend that is not used, and nothing native runs at import.

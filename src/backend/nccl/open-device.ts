@@ -2,8 +2,8 @@
 import type { Communicator, Device, NcclAddon } from './addon';
 import { LaunchQueue } from './launch-queue';
 
-/** Devices in use, by index, of each copy of the addon. */
-const openDevices = new WeakMap<NcclAddon, Map<number, OpenDevice>>();
+/** Devices in use, or being opened, by index, of each copy of the addon. */
+const openDevices = new WeakMap<NcclAddon, Map<number, Promise<OpenDevice>>>();
 
 export class OpenDevice {
   readonly addon: NcclAddon;
@@ -15,10 +15,10 @@ export class OpenDevice {
   #closing: Promise<void> | undefined;
   #aborting: Communicator[] = [];
 
-  private constructor(addon: NcclAddon, index: number, ptx: string | undefined) {
+  private constructor(addon: NcclAddon, index: number, handle: Device) {
     this.addon = addon;
     this.index = index;
-    this.handle = addon.openDevice(index, { ptx });
+    this.handle = handle;
   }
 
   /**
@@ -27,17 +27,23 @@ export class OpenDevice {
    */
   static async open(addon: NcclAddon, index: number, ptx?: string): Promise<OpenDevice> {
     let devices = openDevices.get(addon);
-    if (devices === undefined) openDevices.set(addon, (devices = new Map<number, OpenDevice>()));
+    if (devices === undefined) openDevices.set(addon, (devices = new Map<number, Promise<OpenDevice>>()));
     for (let known = devices.get(index); known !== undefined; known = devices.get(index)) {
-      if (known.#closing === undefined) {
-        known.#users += 1;
-        return known;
+      const device = await known;
+      if (device.#closing === undefined) {
+        device.#users += 1;
+        return device;
       }
-      await known.#closing.catch(() => undefined); // who closed it is told
+      await device.#closing.catch(() => undefined); // who closed it is told
     }
-    const device = new OpenDevice(addon, index, ptx);
-    devices.set(index, device);
-    return device;
+    const opening = addon.openDevice(index, { ptx }).then((handle) => new OpenDevice(addon, index, handle));
+    devices.set(index, opening);
+    try {
+      return await opening;
+    } catch (error) {
+      devices.delete(index);
+      throw error;
+    }
   }
 
   get name(): string {
