@@ -1,6 +1,6 @@
 /**
- * All that is known about the native code without a GPU, at full length: its tests under the sanitizers, the mutants, and the
- * GPU check on the stand-ins. `npm test` runs a part of it.
+ * All that is known about the native code without a GPU, at full length: its tests under the sanitizers, the mutants, the GPU
+ * check on the stand-ins, and conformance, parity and faults of the backend with 1, 2 and 4 processes. `npm test` runs a part.
  *
  *     node scripts/check.mjs
  *
@@ -17,6 +17,10 @@ const steps = [
   { name: 'sanitizers', args: [join('native-nccl', 'scripts', 'sanitize.mjs')] },
   { name: 'mutations', args: [join('native-nccl', 'scripts', 'mutations.mjs')] },
   { name: 'GPU check on the stand-ins', args: [jest, join('tests', 'integration', 'gpu-bundle.test.ts')] },
+  {
+    name: 'the backend on the stand-ins',
+    args: [jest, '--testPathPatterns', '/(conformance|parity|processes|launcher)/nccl'],
+  },
 ];
 /** For hangs; each takes minutes. */
 const LIMIT_MS = 1_800_000;

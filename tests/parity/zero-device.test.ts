@@ -28,7 +28,7 @@ function onDevice(
 }
 
 /** Each precision, optimizer and stage with each of the others' in the long run; in the short one all of them, one in so many. */
-const oneIn = count('ZeRO shards on devices: of precisions, optimizers and stages one in', 4, 1);
+const oneIn = count('ZeRO shards on devices: of precisions, optimizers and stages one in', 7, 1);
 const cases = PRECISIONS.flatMap((precision, p) =>
   Object.keys(optimizers).flatMap((name, o) =>
     STAGES.filter((stage) => (p + o + stage) % oneIn === 0).map((stage) => ({ precision, name, stage })),
