@@ -10,8 +10,7 @@ module.exports = {
     '^lockstep/testing$': '<rootDir>/src/testing/index.ts',
   },
   globalSetup: '<rootDir>/tests/helpers/test-build-folder.ts',
-  // One more than cores of the smallest machine: many tests wait, for processes and deadlines.
-  maxWorkers: 3,
+  maxWorkers: 2,
   // For hangs. A test of the long run repeats its property some ten times as often.
   testTimeout: process.env.LOCKSTEP_TEST_LONG === '1' ? 180_000 : 20_000,
 };

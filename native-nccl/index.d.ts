@@ -14,7 +14,7 @@ export const INTERFACE_VERSION: number;
 
 /** `code` of an Error that the addon makes. */
 export type NativeFailureCode =
-  /** The driver or NCCL is not there, or cannot be used. */
+  /** The driver or NCCL is not there, or cannot be used; or the process can have no more threads. */
   | 'UNAVAILABLE'
   /** The device has no memory left, not even after unused memory was given back. */
   | 'OUT_OF_MEMORY'
@@ -206,7 +206,10 @@ export function collective(
 
 /** End what is in flight on the communicators, together, on a helper thread, and use them no more. Returns at once; idempotent. */
 export function commAbort(communicators: readonly Communicator[], reason: string): void;
-/** Finalize and destroy; aborts instead where something is in flight or has failed, or at the timeout. Idempotent. */
+/**
+ * Finalize and destroy; aborts instead where something is in flight or has failed, or at the timeout. Idempotent. Rejects with
+ * what NCCL said against it; the communicator is gone all the same, or leaked where the message says so.
+ */
 export function commDestroy(communicator: Communicator, timeoutMs: number): Promise<void>;
 
 export interface DeviceStats {

@@ -15,8 +15,8 @@
 
 namespace lockstep {
 
-// The devices of an environment that are not closed: one whose handle was collected is closed with the environment at the
-// latest. Shared with the threads that open devices.
+// The devices of an environment that are not closed: one whose handle was collected is closed with the environment at
+// the latest. Shared with the threads that open devices.
 class OpenEngines {
  public:
   // False, and the device is being closed, where the environment is gone.

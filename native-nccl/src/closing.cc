@@ -1,6 +1,4 @@
 // The end of a device: nothing here may hang, whatever hangs on the device or in the driver.
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "device-engine.h"
@@ -22,12 +20,6 @@ void Engine::close(Completion completion) {
   urgent_.push_back([this] { begin_closing(); });
   changed_.notify_all();
   closing_.notify_all();
-  lock.unlock();
-  try {
-    std::thread([engine = shared_from_this()] { engine->finish_closing(); }).detach();
-  } catch (const std::system_error&) {
-    finish_closing();  // where the process may have no more threads: bounded, and better here than never
-  }
 }
 
 // On the engine thread.
@@ -50,7 +42,7 @@ bool Engine::has_ended() const {
   return jobs_.empty() && has_drained();
 }
 
-// On a thread of its own.
+// On the watching thread, which every engine has: a process may have no more threads when it closes one.
 void Engine::finish_closing() {
   auto limit = std::chrono::duration<double, std::milli>(limits.abort_ms + limits.drain_ms + limits.join_ms);
   bool is_clean;

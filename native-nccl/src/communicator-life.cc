@@ -180,8 +180,8 @@ namespace {
 void finish_when_dead(Engine& engine, const WorkRef& work, const CommRef& communicator) {
   engine.watch([work, communicator] {
     if (communicator->state != Communicator::Dead) return Step::Again;
-    if (!communicator->handle) work->finish({});
-    else work->finish(make_status(Code::Timeout, work->what() + ": NCCL did not return; the communicator is leaked"));
+    const Status& end = communicator->end;
+    work->finish(end.ok() ? end : with_context(work->what(), end));
     return Step::Done;
   });
 }
@@ -189,12 +189,20 @@ void finish_when_dead(Engine& engine, const WorkRef& work, const CommRef& commun
 // ncclCommDestroy frees memory, which waits for the device.
 void destroy_finalized(Engine& engine, const CommRef& communicator) {
   communicator->state = Communicator::Destroying;
-  auto call = [handle = communicator->handle] { nccl().ncclCommDestroy(handle); };
+  auto result = std::make_shared<ncclResult_t>(ncclSuccess);
+  auto call = [handle = communicator->handle, result] { *result = nccl().ncclCommDestroy(handle); };
   auto helper = std::make_shared<HelperCall>(engine.context, call, engine.limits.abort_ms);
-  engine.watch([&engine, communicator, helper] {
-    if (!helper->has_returned() && !helper->is_expired()) return Step::Again;
-    if (helper->has_returned()) communicator->handle = nullptr;
-    else engine.communicators.leak(1);
+  engine.watch([&engine, communicator, helper, result] {
+    const bool has_returned = helper->has_returned();
+    if (!has_returned && !helper->is_expired()) return Step::Again;
+    if (has_returned) {
+      // Whatever it said, the handle may be used no more.
+      communicator->handle = nullptr;
+      if (is_failure(*result)) communicator->end = nccl_status("ncclCommDestroy", *result, nullptr);
+    } else {
+      communicator->end = helper->why_expired();
+      engine.communicators.leak(1);
+    }
     communicator->state = Communicator::Dead;
     engine.communicators.remove(communicator);
     return Step::Done;

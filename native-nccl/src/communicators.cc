@@ -39,12 +39,20 @@ HelperCall::HelperCall(CUcontext context, std::function<void()> call, double lim
       call();
       has_returned->store(true, std::memory_order_release);
     }).detach();
-  } catch (const std::system_error&) {
-    deadline_ = 0;  // where the process may have no more threads: as a call that does not return
+  } catch (const std::system_error& error) {
+    // As a call that does not return.
+    deadline_ = 0;
+    no_thread_ = error.what();
   }
 }
 
 bool HelperCall::is_expired() const { return clock_ms() > deadline_; }
+
+Status HelperCall::why_expired() const {
+  if (no_thread_.empty()) return make_status(Code::Timeout, "NCCL did not return; the communicator is leaked");
+  const std::string words = "the process can have no more threads, NCCL was not called, the communicator is leaked";
+  return make_status(Code::Unavailable, words + ": " + no_thread_);
+}
 
 struct Communicators::Abort {
   std::vector<CommRef> communicators;
@@ -106,6 +114,7 @@ void Communicators::finish_abort(const std::shared_ptr<Abort>& abort) {
   for (const CommRef& communicator : abort->communicators) {
     communicator->state = Communicator::Dead;
     if (has_returned) communicator->handle = nullptr;
+    else communicator->end = abort->call->why_expired();
     remove(communicator);
   }
   if (!has_returned) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine.h"
@@ -32,6 +33,8 @@ class Communicator {
   ncclComm_t handle = nullptr;
   // Why it cannot be used, from Finalizing on.
   Status why;
+  // What came of destroying or aborting it, when it is Dead.
+  Status end;
   size_t in_flight = 0;
   // A step polls it; nobody else may, since polling joins NCCL's own thread.
   bool is_launching = false;
@@ -50,10 +53,13 @@ class HelperCall {
   HelperCall(CUcontext context, std::function<void()> call, double limit_ms);
   bool has_returned() const { return has_returned_->load(std::memory_order_acquire); }
   bool is_expired() const;
+  // Of one that has expired.
+  Status why_expired() const;
 
  private:
   const std::shared_ptr<std::atomic<bool>> has_returned_ = std::make_shared<std::atomic<bool>>(false);
   double deadline_;
+  std::string no_thread_;
 };
 
 class Communicators {

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 Engine::Engine(int index, CUdevice device, CUcontext context, const Limits& limits)
-    : index(index), device(device), context(context), limits(limits), reclaimer(context) {}
+    : index(index), device(device), context(context), limits(limits) {}
 
 Status Engine::open(const std::string& ptx) {
   for (CUstream& stream : streams_) {

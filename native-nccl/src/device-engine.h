@@ -38,7 +38,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Streams, staging, kernels; the context must be current.
   Status open(const std::string& ptx);
-  void start();
+  // The threads: all, or none, and then everything that `open` made is freed.
+  Status start();
 
   // From any thread. `work` may be null; a step whose work is finished is not called any more. False: the device is
   // closed, and the work was finished with that.
@@ -95,6 +96,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   };
 
   void run();
+  // On a thread of its own, beside the one of `run`, which may hang.
+  void watch_over();
   void answer_overdue();
   bool run_urgent();
   bool run_queue();

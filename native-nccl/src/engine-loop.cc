@@ -1,5 +1,6 @@
 // The engine thread: what it does in one round, and when it sleeps.
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -21,9 +22,29 @@ constexpr int steps_per_round = 64;
 
 }  // namespace
 
-void Engine::start() {
-  std::thread([engine = shared_from_this()] { engine->run(); }).detach();
-  std::thread([engine = shared_from_this()] { engine->answer_overdue(); }).detach();
+Status Engine::start() {
+  try {
+    reclaimer.start(context);
+    std::thread([engine = shared_from_this()] { engine->watch_over(); }).detach();
+    std::thread([engine = shared_from_this()] { engine->run(); }).detach();
+    return {};
+  } catch (const std::system_error& error) {
+    {
+      // For those that were started. Not clean, so what is to be freed is left to this thread.
+      std::lock_guard<std::mutex> lock(mutex_);
+      is_accepting_ = false;
+      has_thread_ended_ = true;
+      closing_.notify_all();
+    }
+    reclaimer.stop();
+    free_all();
+    return make_status(Code::Unavailable, std::string("the process can have no more threads: ") + error.what());
+  }
+}
+
+void Engine::watch_over() {
+  answer_overdue();
+  finish_closing();
 }
 
 void Engine::run() {

@@ -35,9 +35,11 @@ EngineRef open_device_with(int index, const std::string& ptx, const Limits& limi
   }
   auto engine = std::make_shared<Engine>(index, device, context, limits);
   Status opened = engine->open(ptx);
-  engine->start();
+  Status started = engine->start();
+  if (opened.ok() && !started.ok()) return fail(started);
   if (!opened.ok()) {
-    engine->close(nullptr);
+    // The driver may take its time over what was opened; nobody waits for that.
+    if (started.ok()) engine->close(nullptr);
     return fail(opened);
   }
   *status = {};

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// On a thread of its own, until the device is closed, which has a watch of its own.
+// Until the device is closed.
 void Engine::answer_overdue() {
   const auto interval = std::chrono::duration<double, std::milli>(limits.stall_ms);
   uint64_t seen = 0;

@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-Reclaimer::Reclaimer(CUcontext context) {
+Reclaimer::~Reclaimer() { stop(); }
+
+void Reclaimer::start(CUcontext context) {
   std::thread([state = state_, context] { run(state, context); }).detach();
 }
-
-Reclaimer::~Reclaimer() { stop(); }
 
 void Reclaimer::post(std::function<void()> job) {
   std::lock_guard<std::mutex> lock(state_->mutex);

@@ -13,8 +13,9 @@ namespace lockstep {
 
 class Reclaimer {
  public:
-  explicit Reclaimer(CUcontext context);
   ~Reclaimer();  // does not wait
+  // @throws std::system_error where the process can have no more threads
+  void start(CUcontext context);
   void post(std::function<void()> job);
   // Jobs posted before still run.
   void stop();

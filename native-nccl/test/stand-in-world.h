@@ -107,8 +107,8 @@ inline void in_process(const Environment& environment, const std::function<void(
 
 using RankBody = std::function<void(int rank, const ncclUniqueId& id)>;
 
-// A process for each rank; rank i has device i. The hub lives in a process of its own, which starts its threads once all
-// ranks are there: a fork beside a running thread may copy a lock that nobody will ever give back.
+// A process for each rank; rank i has device i. The hub lives in a process of its own, which starts its threads once
+// all ranks are there: a fork beside a running thread may copy a lock that nobody will ever give back.
 inline void in_ranks(int size, Environment environment, const RankBody& body) {
   environment.emplace("STANDIN_CUDA_DEVICES", std::to_string(size));
   in_process({}, [&] {

@@ -2,7 +2,6 @@
  * Programs that use the addon as it is, each in a process of its own: `node addon-programs.js NAME`. What a program finds it
  * prints as one line of JSON; an exception ends it with status 1.
  */
-import { readFileSync } from 'node:fs';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import {
   type Block,
@@ -15,12 +14,10 @@ import {
 import { libraryPaths } from '../../src/backend/nccl/find-libraries';
 import { loadNccl } from '../../src/backend/nccl/load-nccl';
 import { misuse } from './addon-misuse';
+import { OPENING, opens, openInWorker } from './addon-opening';
 
 const addon = requireAddon();
 const TIMEOUT_MS = 10_000;
-/** The task of a worker that opens a device and no more. */
-const OPENING = 'opening';
-const kernels = (): string => readFileSync(require.resolve('lockstep-nccl/kernels/kernels.ptx'), 'utf8');
 /** Elements of each buffer here. */
 const COUNT = 1000;
 
@@ -303,22 +300,9 @@ const programs: Readonly<Record<string, () => Promise<void> | void>> = {
     print({ codes, records: addon.flightRecorder(device).length, queued: addon.stats(device).queued });
   },
 
-  /** Opening takes its time: the loop ticks meanwhile, and a worker that is ended meanwhile takes its device along. */
+  /** See addon-opening.ts. */
   async opens() {
-    addon.probe(libraryPaths());
-    const worker = new Worker(__filename, { workerData: OPENING });
-    await new Promise((settle) => worker.once('message', settle));
-    const code = await worker.terminate();
-    let numTicks = 0;
-    const ticking = setInterval(() => numTicks++, 10);
-    const device = await addon.openDevice(0, { ptx: kernels() });
-    clearInterval(ticking);
-    const refusal = await codeOf(addon.openDevice(99, {}));
-    const block = addon.allocate(device, COUNT * 4);
-    await upload(block, 1);
-    const values = await download(block);
-    await addon.closeDevice(device);
-    print({ code, hasTicked: numTicks > 5, refusal, first: values[0] });
+    print(await opens(addon, __filename));
   },
 
   /** What the machine has, as the backend asks for it. */
@@ -338,11 +322,7 @@ const programs: Readonly<Record<string, () => Promise<void> | void>> = {
 };
 
 async function main(): Promise<void> {
-  if (!isMainThread && workerData === OPENING) {
-    addon.probe(libraryPaths());
-    void addon.openDevice(1, { ptx: kernels() });
-    return parentPort?.postMessage(OPENING);
-  }
+  if (!isMainThread && workerData === OPENING) return openInWorker(addon);
   if (!isMainThread) return runWorker(workerData as WorkerTask);
   const name = process.argv[2] ?? '';
   const program = programs[name];

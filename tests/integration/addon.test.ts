@@ -57,7 +57,7 @@ describeNative('the addon', ['addon', 'stand-ins'], (build) => {
 
   test('it ticks while a device is opened, and a worker that is ended meanwhile takes its device along', async () => {
     const ended = await run('opens', { STANDIN_CUDA_LOAD_DELAY_US: '300000' });
-    expect(ended).toEqual(wellEnded({ code: 1, hasTicked: true, refusal: 'CUDA', first: 1 }));
+    expect(ended).toEqual(wellEnded({ exitCode: 1, hasTicked: true, refusal: 'CUDA', numThreadsLeft: 0 }));
   });
 
   test('a process ends by itself when nothing is pending, though nothing was closed', async () => {
