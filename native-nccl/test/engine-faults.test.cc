@@ -6,7 +6,6 @@
 #include "engine-ranks.h"
 
 using namespace ranks;
-
 constexpr size_t count = 1000;
 
 TEST("a collective that a rank does not call times out; others on the communicator are aborted, later ones at once") {

@@ -20,7 +20,7 @@ export class NcclFactory extends ProcessFactory {
     super('socket', {
       backend: 'nccl',
       capabilities: CAPABILITIES,
-      sizes: SIZES.slice(0, count('conformance of nccl: sizes of worlds', 2, 4)),
+      sizes: SIZES.slice(0, count('conformance of nccl: sizes of worlds', 3, 4)),
       oneCaseIn: count('conformance of nccl: of many cases one in', 30, 1),
       env: { ...standInEnvironment(buildFolder), STANDIN_CUDA_REPORT: report, ...env },
       checkWorld: () => expectNoReport(report),
