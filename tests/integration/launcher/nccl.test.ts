@@ -94,8 +94,8 @@ describeNative('lockstep run on nccl and the stand-ins', ['addon', 'stand-ins'],
     const { status, stderr } = await launch(3, ['--backend', 'nccl', ...initOnly()], { STANDIN_CUDA_DEVICES: '2' });
     expect(status).toBe(1);
     const summary = sortedLines(stderr, SUMMARY).join('\n');
-    const errors = summary.match(/\w+Error:/g);
-    expect({ stderr, errors }).toEqual({ stderr, errors: ['BackendUnavailableError:'] });
+    const errors = summary.match(/\w+Error:/g) ?? []; // as above
+    expect({ stderr, errors: [...new Set(errors)] }).toEqual({ stderr, errors: ['BackendUnavailableError:'] });
     expect(summary).toMatch(/as a rank of 3 cannot use a GPU/);
     expect(summary).toMatch(
       /rank 2 \(.*\): there is no device for local rank 2: 2 devices are visible .*at most 2 ranks/,
