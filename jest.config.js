@@ -11,6 +11,8 @@ module.exports = {
   },
   globalSetup: '<rootDir>/tests/helpers/test-build-folder.ts',
   maxWorkers: 2,
+  // What suites leave behind makes collecting garbage slow for those that come later in the same worker.
+  workerIdleMemoryLimit: '400MB',
   // For hangs. A test of the long run repeats its property some ten times as often.
   testTimeout: process.env.LOCKSTEP_TEST_LONG === '1' ? 180_000 : 20_000,
 };

@@ -1,14 +1,14 @@
 /**
  * `npm test`: build, types, lint, format, then Jest. All stages run, so one failure does not hide another;
  * the last line is Jest's own result as `N passed, N failed`, and the exit status is 0 only if all stages passed.
- * Lint takes as long as the other checks together and uses one core, so it runs beside them. The native code is compiled here, so
- * that no test waits for it; without a compiler its tests are skipped, and say so.
+ * The native code is compiled before the tests, so that none waits for it; without a compiler its tests are skipped, and say so.
+ * Lint and format run beside Jest at the lowest priority, in the time in which tests wait.
  *
  * `--long` sets LOCKSTEP_TEST_LONG=1 (see tests/helpers/counts.ts). Other arguments go to Jest.
  */
 import { spawn, type StdioOptions } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { constants, setPriority, tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 
 interface Stage {
@@ -33,25 +33,33 @@ const stageLimitMs = (isLong ? 300 : 20) * 60_000;
 
 const script = (name: string): Stage => ({ name, command: 'npm', args: ['run', '--silent', name] });
 
+/** As tests/helpers/native-build.ts builds it, which then finds it done. */
 const native: Stage = {
   name: 'native',
   command: process.execPath,
-  args: [join('native-nccl', 'scripts', 'build.mjs'), 'addon', 'stand-ins'],
+  args: [join('native-nccl', 'scripts', 'build.mjs'), 'addon', 'stand-ins', ...(isLong ? [] : ['--quick'])],
   isFine: { 3: 'skipped' },
 };
 
-/** Each lane is run one after the other, beside the other lane. */
-const lanes: readonly (readonly Stage[])[] = [
-  [native, script('build'), script('typecheck'), script('format:check')],
-  [script('lint')],
-];
+/** What Jest needs, or what is done before it could disturb; each lane is run one after the other, beside the other lane. */
+const lanesBefore: readonly (readonly Stage[])[] = [[native], [script('build'), script('typecheck')]];
+const laneBeside: readonly Stage[] = [script('lint'), script('format:check')];
 
-/** Runs one stage; true if it exited with 0. Its output is shown as it comes, or, of stages side by side, at the end. */
-async function run(stage: Stage, isAlone: boolean): Promise<boolean> {
+/** 'shown': output goes out as it comes. 'kept': it is the report's. 'low': kept, and all other processes go first. */
+type Manner = 'shown' | 'kept' | 'low';
+
+interface Outcome {
+  /** Name of the stage if it failed. */
+  readonly failures: readonly string[];
+  /** Output that was kept, and a line on how the stage ended. */
+  readonly report: string;
+}
+
+async function run(stage: Stage, manner: Manner): Promise<Outcome> {
   const start = performance.now();
   const pieces: Buffer[] = [];
-  const stdio: StdioOptions = isAlone ? 'inherit' : ['ignore', 'pipe', 'pipe'];
-  const outcome = await new Promise<string>((settle) => {
+  const stdio: StdioOptions = manner === 'shown' ? 'inherit' : ['ignore', 'pipe', 'pipe'];
+  const ending = await new Promise<string>((resolveEnding) => {
     const child = spawn(stage.command, stage.args, {
       cwd: root,
       stdio,
@@ -59,23 +67,30 @@ async function run(stage: Stage, isAlone: boolean): Promise<boolean> {
       shell: process.platform === 'win32',
       env: { ...process.env, LOCKSTEP_TEST_LONG: isLong ? '1' : '0' },
     });
+    if (manner === 'low' && child.pid !== undefined) setPriority(child.pid, constants.priority.PRIORITY_LOW);
     for (const stream of [child.stdout, child.stderr]) stream?.on('data', (bytes: Buffer) => pieces.push(bytes));
-    child.once('error', (error) => settle(`FAILED (${error.message})`));
+    child.once('error', (error) => resolveEnding(`FAILED (${error.message})`));
     child.once('close', (code, signal) => {
       const fine = code === 0 ? 'ok' : stage.isFine?.[code ?? -1];
-      settle(fine ?? `FAILED (exit ${code ?? signal})`);
+      resolveEnding(fine ?? `FAILED (exit ${code ?? signal})`);
     });
   });
   const seconds = ((performance.now() - start) / 1000).toFixed(1);
-  process.stdout.write(`${Buffer.concat(pieces).toString()}[${stage.name}] ${outcome}, ${seconds} s\n`);
-  return !outcome.startsWith('FAILED');
+  const report = `${Buffer.concat(pieces).toString()}[${stage.name}] ${ending}, ${seconds} s\n`;
+  return { failures: ending.startsWith('FAILED') ? [stage.name] : [], report };
 }
 
-/** Names of the stages that failed. */
-async function runLane(stages: readonly Stage[]): Promise<string[]> {
-  const failed: string[] = [];
-  for (const stage of stages) if (!(await run(stage, false))) failed.push(stage.name);
-  return failed;
+/** One stage after the other, whether they fail or not. */
+async function runLane(stages: readonly Stage[], manner: Manner): Promise<readonly Outcome[]> {
+  const outcomes: Outcome[] = [];
+  for (const stage of stages) outcomes.push(await run(stage, manner));
+  return outcomes;
+}
+
+/** Print the reports. @returns names of the stages that failed */
+function settle(outcomes: readonly Outcome[]): string[] {
+  for (const { report } of outcomes) process.stdout.write(report);
+  return outcomes.flatMap(({ failures }) => failures);
 }
 
 /** Jest's result file; a test file that could not even run counts as one failure. */
@@ -92,23 +107,24 @@ function readTally(path: string): Tally {
   }
 }
 
-async function runJest(): Promise<{ readonly isOk: boolean; readonly tally: Tally }> {
+async function runJest(): Promise<{ readonly outcome: Outcome; readonly tally: Tally }> {
   const folder = mkdtempSync(join(tmpdir(), 'lockstep-jest-'));
   try {
     const outputFile = join(folder, 'result.json');
     const jest = join(root, 'node_modules', 'jest', 'bin', 'jest.js');
     const args = [jest, '--json', `--outputFile=${outputFile}`, ...jestArgs];
-    const isOk = await run({ name: 'jest', command: process.execPath, args }, true);
-    return { isOk, tally: readTally(outputFile) };
+    const outcome = await run({ name: 'jest', command: process.execPath, args }, 'shown');
+    return { outcome, tally: readTally(outputFile) };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
 async function main(): Promise<void> {
-  const failures = (await Promise.all(lanes.map(runLane))).flat();
-  const { isOk, tally } = await runJest();
-  if (!isOk) failures.push('jest');
+  const before = await Promise.all(lanesBefore.map((lane) => runLane(lane, 'kept')));
+  const failures = settle(before.flat());
+  const [beside, { outcome, tally }] = await Promise.all([runLane(laneBeside, 'low'), runJest()]);
+  failures.push(...settle([...beside, outcome]));
   if (tally.passed === 0) failures.push('no test passed');
   if (failures.length > 0) process.stdout.write(`Failed: ${failures.join(', ')}\n`);
   process.stdout.write(`${tally.passed} passed, ${tally.failed} failed\n`);

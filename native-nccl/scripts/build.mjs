@@ -1,12 +1,13 @@
 /**
  * Build parts of this package with a C++ compiler alone; what programs use is built by node-gyp (binding.gyp).
  *
- *     node scripts/build.mjs <target...> [--only TEXT] [--sanitize[=thread]] [--define NAME]...
+ *     node scripts/build.mjs <target...> [--only TEXT] [--sanitize[=thread]] [--quick] [--define NAME]...
  *
  *     addon      src/*.cc                   -> lockstep-nccl.node
  *     stand-ins  stand-in/{cuda,nccl}/*.cc, kernels/*.cc -> libcuda.so.1, libnccl.so.2, libkernels.so
  *     tests      test/*.test.cc (--only: those whose name contains the text) -> one executable each, and the stand-ins
  *
+ * `--quick` leaves out the optimizer, except for the kernels' arithmetic: half the time to compile, for a run of tests.
  * Everything goes to build/<variant>/, whose path is the last line of output. `CXX` overrides g++.
  * Exit: 0 built, 1 the compiler found an error, 2 wrong arguments, 3 no compiler.
  */
@@ -33,10 +34,11 @@ class BuildError extends Error {
 }
 
 function readArguments(args) {
-  const options = { targets: new Set(), only: '', sanitizer: undefined, defines: [] };
+  const options = { targets: new Set(), only: '', sanitizer: undefined, isQuick: false, defines: [] };
   for (let i = 0; i < args.length; i++) {
     if (args[i] === '--sanitize') options.sanitizer = 'address,undefined';
     else if (args[i] === '--sanitize=thread') options.sanitizer = 'thread';
+    else if (args[i] === '--quick') options.isQuick = true;
     else if (args[i] === '--define') options.defines.push(args[++i]);
     else if (args[i] === '--only') options.only = args[++i];
     else if (['addon', 'stand-ins', 'tests'].includes(args[i])) options.targets.add(args[i]);
@@ -49,9 +51,9 @@ function readArguments(args) {
   return options;
 }
 
-function variantName({ sanitizer, defines }) {
+function variantName({ sanitizer, isQuick, defines }) {
   const kind = sanitizer === undefined ? 'plain' : sanitizer === 'thread' ? 'sanitize-thread' : 'sanitize';
-  return [kind, ...defines].join('-');
+  return [kind, ...(isQuick ? ['quick'] : []), ...defines].join('-');
 }
 
 function compilerVersion() {
@@ -118,6 +120,8 @@ class Build {
     this.options = options;
     this.folder = join(buildFolder, variantName(options));
     this.version = compilerVersion();
+    /** Of code that is not arithmetic. */
+    this.optimization = options.isQuick ? '-O0' : '-O2';
     this.sanitizeFlags = options.sanitizer === undefined ? [] : [`-fsanitize=${options.sanitizer}`];
     mkdirSync(this.folder, { recursive: true });
     mkdirSync(objectFolder, { recursive: true });
@@ -191,19 +195,24 @@ class Build {
   async addon() {
     const sources = sourcesIn('src');
     if (sources.length === 0) return skip('addon', 'no src/*.cc');
-    await this.link('lockstep-nccl.node', await this.objects(sources, '-O2'), ['-shared']);
+    await this.link('lockstep-nccl.node', await this.objects(sources, this.optimization), ['-shared']);
   }
 
   async standIns() {
     const parts = [
-      { name: 'libkernels.so', sources: sourcesIn('kernels'), libraries: [] },
-      { name: 'libcuda.so.1', sources: sourcesIn('stand-in/cuda'), libraries: [] },
-      { name: 'libnccl.so.2', sources: sourcesIn('stand-in/nccl'), libraries: ['libcuda.so.1'] },
+      { name: 'libkernels.so', sources: sourcesIn('kernels'), optimization: '-O2', libraries: [] },
+      { name: 'libcuda.so.1', sources: sourcesIn('stand-in/cuda'), optimization: this.optimization, libraries: [] },
+      {
+        name: 'libnccl.so.2',
+        sources: sourcesIn('stand-in/nccl'),
+        optimization: this.optimization,
+        libraries: ['libcuda.so.1'],
+      },
     ];
-    for (const { name, sources, libraries } of parts) {
+    for (const { name, sources, optimization, libraries } of parts) {
       if (sources.length === 0) skip(name, 'no sources');
       else {
-        const objects = await this.objects(sources, '-O2');
+        const objects = await this.objects(sources, optimization);
         await this.link(name, objects, ['-shared', `-Wl,-soname,${name}`], libraries);
       }
     }
@@ -217,7 +226,7 @@ class Build {
       const objects = await this.objects([source], '-O1');
       if (includesEngine(closureOf(source))) {
         const engine = sourcesIn('src').filter((path) => !includesNodeApi(closureOf(path)));
-        objects.push(...(await this.objects(engine, '-O2')));
+        objects.push(...(await this.objects(engine, this.optimization)));
       }
       const libraries = ['libnccl.so.2', 'libcuda.so.1', 'libkernels.so'];
       await this.link(basename(source, '.cc'), objects, [], libraries);

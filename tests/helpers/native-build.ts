@@ -5,6 +5,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import { isLong } from './counts';
 import { FOLDER_VARIABLE } from './test-build';
 
 /** The folder of what was built, or why there is none. */
@@ -20,6 +21,9 @@ const BUILD_LIMIT_MS = 600_000;
 /** Set by native-nccl/scripts/sanitize.mjs, to the library that sanitized code needs loaded first. */
 const sanitizer = process.env['LOCKSTEP_TEST_SANITIZE'];
 
+/** The short run has no time for the optimizer; the long run, and the sanitizers, check the code as it is shipped. */
+const variant = sanitizer !== undefined ? ['--sanitize'] : isLong ? [] : ['--quick'];
+
 const builds = new Map<string, NativeBuild>();
 
 /**
@@ -30,7 +34,7 @@ const builds = new Map<string, NativeBuild>();
  * @throws Error with the compiler's output where the code does not compile
  */
 export function nativeBuild(...named: readonly string[]): NativeBuild {
-  const targets = sanitizer === undefined ? named : [...named, '--sanitize'];
+  const targets = [...named, ...variant];
   const name = targets.join(' ');
   const known = builds.get(name);
   if (known !== undefined) return known;
