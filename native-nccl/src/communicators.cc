@@ -69,6 +69,8 @@ void Communicators::remove(const CommRef& communicator) {
 }
 
 void Communicators::fail(const CommRef& communicator, const Status& why, const WorkRef& culprit) {
+  // NCCL launches kernels too, and may be the first to be told that the device is lost; then all fail with that.
+  if (why.code == Code::Nccl && why.result == ncclUnhandledCudaError) engine_.ask_device();
   if (communicator->state > Communicator::Finalizing) return;
   communicator->state = Communicator::Failed;
   communicator->why = consequence(why);

@@ -106,6 +106,8 @@ void Engine::lose(const Status& why) {
   for (const WorkRef& work : unfinished_works()) work->finish(why);
 }
 
+void Engine::ask_device() { checked("cuStreamQuery", cuda().cuStreamQuery(streams_[comm_stream])); }
+
 bool Engine::is_lost() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return !lost_.ok();

@@ -66,6 +66,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Notes a sticky error: then everything fails with it, now and later.
   Status checked(const char* call, CUresult result);
   void lose(const Status& why);
+  // Asks the device, where somebody else has met an error of CUDA's: after a sticky one it is lost when this returns.
+  void ask_device();
   bool is_lost() const;
   // An error of a command that nobody waits for: the next work that takes it fails with it.
   void defer(const Status& error);

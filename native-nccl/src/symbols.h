@@ -27,6 +27,7 @@
   X(cuMemcpyDtoDAsync_v2, (CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream))                   \
   X(cuStreamCreate, (CUstream * stream, unsigned flags))                                                             \
   X(cuStreamDestroy_v2, (CUstream stream))                                                                           \
+  X(cuStreamQuery, (CUstream stream))                                                                                \
   X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                                             \
   X(cuEventCreate, (CUevent * event, unsigned flags))                                                                \
   X(cuEventDestroy_v2, (CUevent event))                                                                              \

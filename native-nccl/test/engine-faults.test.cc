@@ -2,6 +2,7 @@
 // what, where and why; nothing hangs, and what NCCL or the device may still touch is not used again.
 #include <utility>
 
+#include "../src/block.h"
 #include "../src/errors.h"
 #include "engine-ranks.h"
 
@@ -357,6 +358,25 @@ TEST("a sticky error loses the device: everything fails with the first one, and 
     Status status;
     CHECK(allocate(self.engine, 4, &status) == nullptr && status.is_device_lost);
     CHECK(flight_recorder(self.engine).size() == 1);
+    CHECK(self.close().ok());
+  });
+}
+
+TEST("a sticky error that NCCL meets first loses the device too") {
+  alone([](Rank& self) {
+    self.start();
+    BlockRef block = self.block(count * 4), other = self.block(count * 4);
+    setenv("STANDIN_CUDA_STICKY_AT", "1", 1);
+    // On a stream that the engine does not know.
+    CUstream stream = nullptr;
+    CHECK(cuda().cuCtxSetCurrent(self.engine->context) == CUDA_SUCCESS);
+    CHECK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    CHECK(cuda().cuMemcpyDtoDAsync_v2(other->address, block->address, 4, stream) == CUDA_SUCCESS);
+    while (cuda().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) usleep(100);
+    Status status = self.all_reduce(block, count).get();
+    CHECK(status.code == Code::Cuda && status.is_device_lost && status.result == CUDA_ERROR_ILLEGAL_ADDRESS);
+    Status later = self.all_reduce(block, count).get();
+    CHECK(later.is_device_lost && contains(status.message, later.message));
     CHECK(self.close().ok());
   });
 }
