@@ -53,7 +53,7 @@ function memoryFactory(seed?: number, options: GrpcBackendOptions = {}, oneCaseI
 /** Neither the order of deliveries nor the schedule changes anything about which case is right. */
 const oneCaseIn = count('conformance in further modes of the links in memory: of many cases one in', 10, 1);
 
-const oneCaseHereIn = count('conformance over links in memory: of many cases one in', 3, 1);
+const oneCaseHereIn = count('conformance over links in memory: of many cases one in', 5, 1);
 describeBackend('grpc over links in memory', memoryFactory(undefined, {}, oneCaseHereIn));
 
 for (let seed = 1; seed <= count('conformance: random deliveries', 1, 20); seed++) {

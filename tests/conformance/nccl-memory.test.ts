@@ -30,7 +30,7 @@ async function runRank<Name extends ProgramName>(
 
 const factory: BackendFactory = {
   capabilities: CAPABILITIES,
-  oneCaseIn: count('conformance of nccl on fake GPUs: of many cases one in', 5, 1),
+  oneCaseIn: count('conformance of nccl on fake GPUs: of many cases one in', 10, 1),
   async run(run) {
     const network = new FakeNccl(run.size);
     const timeoutMs = run.timeoutMs ?? 10_000;

@@ -92,7 +92,7 @@ const faults: readonly {
   },
   {
     what: 'loses a round now and then',
-    title: '200 rounds',
+    title: 'many rounds',
     says: /round 149: sum/,
     twist: (real) => ({
       allReduce: (data, op, options) => {

@@ -161,7 +161,7 @@ describe('schedules', () => {
     const expected = await Promise.all(
       variants.map((options) => runWorld(3, (world) => program(world, options), { portable: true })),
     );
-    const schedules = count('random schedules of DDP', 200, 1000);
+    const schedules = count('random schedules of DDP', 80, 1000);
     for (let seed = 0; seed < schedules; seed++) {
       const variant = seed % variants.length;
       const options = variants[variant] as DistributedDataParallelOptions;

@@ -8,7 +8,7 @@ import { SOAK_SIZE, soakPlan } from './soak-plan';
 import { soak, type SoakArgs } from './soak-program';
 import type { tasks } from './soak-tasks';
 
-const NUM_CALLS = count('soak: random collectives on 4 processes', 200, 2000);
+const NUM_CALLS = count('soak: random collectives on 4 processes', 120, 2000);
 /** One world runs this many; further ones have seeds of their own. */
 const CALLS_PER_WORLD = 200;
 const LIMIT_MS = 120_000;

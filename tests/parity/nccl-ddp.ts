@@ -5,7 +5,7 @@ import { count } from '../helpers/counts';
 import { trainWithDdp, type DdpArgs, type DdpRun } from './nccl-ddp-program';
 import { LIMIT_MS, type NcclProcesses } from './nccl-processes';
 
-const STEPS = count('DDP over nccl: steps', 3, 20);
+const STEPS = count('DDP over nccl: steps', 2, 20);
 const SIZES = [1, 2, 4];
 
 const small = { bucketCapMb: 1e-4 };

@@ -1,12 +1,14 @@
+import { count } from '../../helpers/counts';
 import { expectEqual } from '../expectations';
 import type { Property } from '../property';
 
 export const inFlightProperties: readonly Property[] = [
   {
-    title: '200 rounds of collectives, back to back, are all right',
+    title: 'many rounds of collectives, back to back, are all right',
     async check(worlds) {
+      const rounds = count('conformance: rounds of collectives, back to back', 60, 200);
       for (const size of worlds.sizes) {
-        const byRank = await worlds.results(size, 'repeated', { rounds: 200 });
+        const byRank = await worlds.results(size, 'repeated', { rounds });
         expectEqual(`on ${size} ranks`, byRank.flat(), []);
       }
     },

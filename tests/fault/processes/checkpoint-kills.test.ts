@@ -12,7 +12,7 @@ import { modelAt, PROGRESS } from './checkpoint-loop';
 const ROOT = join(__dirname, '..', '..', '..');
 /** A save takes a few milliseconds; so many that kills hit all of its moments, and several saves come before. */
 const LONGEST_MS = 60;
-const KILLS = count('kills during saveCheckpoint', 5, 100);
+const KILLS = count('kills during saveCheckpoint', 3, 100);
 const SEED = 20240607;
 
 let directory: string;
