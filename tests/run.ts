@@ -2,13 +2,13 @@
  * `npm test`: build, types, lint, format, then Jest. All stages run, so one failure does not hide another;
  * the last line is Jest's own result as `N passed, N failed`, and the exit status is 0 only if all stages passed.
  * The native code is compiled before the tests, so that none waits for it; without a compiler its tests are skipped, and say so.
- * Lint and format run beside Jest at the lowest priority, in the time in which tests wait.
+ * What only reads the sources runs beside all that.
  *
  * `--long` sets LOCKSTEP_TEST_LONG=1 (see tests/helpers/counts.ts). Other arguments go to Jest.
  */
 import { spawn, type StdioOptions } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { constants, setPriority, tmpdir } from 'node:os';
+import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 
 interface Stage {
@@ -41,12 +41,9 @@ const native: Stage = {
   isFine: { 3: 'skipped' },
 };
 
-/** What Jest needs, or what is done before it could disturb; each lane is run one after the other, beside the other lane. */
-const lanesBefore: readonly (readonly Stage[])[] = [[native], [script('build'), script('typecheck')]];
-const laneBeside: readonly Stage[] = [script('lint'), script('format:check')];
-
-/** 'shown': output goes out as it comes. 'kept': it is the report's. 'low': kept, and all other processes go first. */
-type Manner = 'shown' | 'kept' | 'low';
+/** What tests run. */
+const builds: readonly Stage[] = [native, script('build')];
+const checks: readonly Stage[] = [script('typecheck'), script('lint'), script('format:check')];
 
 interface Outcome {
   /** Name of the stage if it failed. */
@@ -55,10 +52,11 @@ interface Outcome {
   readonly report: string;
 }
 
-async function run(stage: Stage, manner: Manner): Promise<Outcome> {
+/** @param isShown its output goes out as it comes, and is not kept */
+async function run(stage: Stage, isShown = false): Promise<Outcome> {
   const start = performance.now();
   const pieces: Buffer[] = [];
-  const stdio: StdioOptions = manner === 'shown' ? 'inherit' : ['ignore', 'pipe', 'pipe'];
+  const stdio: StdioOptions = isShown ? 'inherit' : ['ignore', 'pipe', 'pipe'];
   const ending = await new Promise<string>((resolveEnding) => {
     const child = spawn(stage.command, stage.args, {
       cwd: root,
@@ -67,7 +65,6 @@ async function run(stage: Stage, manner: Manner): Promise<Outcome> {
       shell: process.platform === 'win32',
       env: { ...process.env, LOCKSTEP_TEST_LONG: isLong ? '1' : '0' },
     });
-    if (manner === 'low' && child.pid !== undefined) setPriority(child.pid, constants.priority.PRIORITY_LOW);
     for (const stream of [child.stdout, child.stderr]) stream?.on('data', (bytes: Buffer) => pieces.push(bytes));
     child.once('error', (error) => resolveEnding(`FAILED (${error.message})`));
     child.once('close', (code, signal) => {
@@ -81,9 +78,9 @@ async function run(stage: Stage, manner: Manner): Promise<Outcome> {
 }
 
 /** One stage after the other, whether they fail or not. */
-async function runLane(stages: readonly Stage[], manner: Manner): Promise<readonly Outcome[]> {
+async function runAll(stages: readonly Stage[]): Promise<readonly Outcome[]> {
   const outcomes: Outcome[] = [];
-  for (const stage of stages) outcomes.push(await run(stage, manner));
+  for (const stage of stages) outcomes.push(await run(stage));
   return outcomes;
 }
 
@@ -113,7 +110,7 @@ async function runJest(): Promise<{ readonly outcome: Outcome; readonly tally: T
     const outputFile = join(folder, 'result.json');
     const jest = join(root, 'node_modules', 'jest', 'bin', 'jest.js');
     const args = [jest, '--json', `--outputFile=${outputFile}`, ...jestArgs];
-    const outcome = await run({ name: 'jest', command: process.execPath, args }, 'shown');
+    const outcome = await run({ name: 'jest', command: process.execPath, args }, true);
     return { outcome, tally: readTally(outputFile) };
   } finally {
     rmSync(folder, { recursive: true, force: true });
@@ -121,10 +118,10 @@ async function runJest(): Promise<{ readonly outcome: Outcome; readonly tally: T
 }
 
 async function main(): Promise<void> {
-  const before = await Promise.all(lanesBefore.map((lane) => runLane(lane, 'kept')));
-  const failures = settle(before.flat());
-  const [beside, { outcome, tally }] = await Promise.all([runLane(laneBeside, 'low'), runJest()]);
-  failures.push(...settle([...beside, outcome]));
+  const checking = runAll(checks);
+  const failures = settle(await runAll(builds));
+  const { outcome, tally } = await runJest();
+  failures.push(...settle([...(await checking), outcome]));
   if (tally.passed === 0) failures.push('no test passed');
   if (failures.length > 0) process.stdout.write(`Failed: ${failures.join(', ')}\n`);
   process.stdout.write(`${tally.passed} passed, ${tally.failed} failed\n`);
