@@ -1,8 +1,9 @@
 /**
  * `npm test`: build, types, lint, format, then Jest. All stages run, so one failure does not hide another;
  * the last line is Jest's own result as `N passed, N failed`, and the exit status is 0 only if all stages passed.
- * The native code is compiled before the tests, so that none waits for it; without a compiler its tests are skipped, and say so.
- * What only reads the sources runs beside all that.
+ * Lint takes as long as the other checks together and uses one core, so it runs beside them; beside tests of many processes it
+ * would take more time than it saves. The native code is compiled here, so that no test waits for it; without a compiler its
+ * tests are skipped, and say so.
  *
  * `--long` sets LOCKSTEP_TEST_LONG=1 (see tests/helpers/counts.ts). Other arguments go to Jest.
  */
@@ -41,23 +42,18 @@ const native: Stage = {
   isFine: { 3: 'skipped' },
 };
 
-/** What tests run. */
-const builds: readonly Stage[] = [native, script('build')];
-const checks: readonly Stage[] = [script('typecheck'), script('lint'), script('format:check')];
+/** Each lane is run one after the other, beside the other lane. */
+const lanes: readonly (readonly Stage[])[] = [
+  [native, script('build'), script('typecheck'), script('format:check')],
+  [script('lint')],
+];
 
-interface Outcome {
-  /** Name of the stage if it failed. */
-  readonly failures: readonly string[];
-  /** Output that was kept, and a line on how the stage ended. */
-  readonly report: string;
-}
-
-/** @param isShown its output goes out as it comes, and is not kept */
-async function run(stage: Stage, isShown = false): Promise<Outcome> {
+/** Runs one stage; true if it exited with 0. Its output is shown as it comes, or, of stages side by side, at the end. */
+async function run(stage: Stage, isAlone: boolean): Promise<boolean> {
   const start = performance.now();
   const pieces: Buffer[] = [];
-  const stdio: StdioOptions = isShown ? 'inherit' : ['ignore', 'pipe', 'pipe'];
-  const ending = await new Promise<string>((resolveEnding) => {
+  const stdio: StdioOptions = isAlone ? 'inherit' : ['ignore', 'pipe', 'pipe'];
+  const outcome = await new Promise<string>((settle) => {
     const child = spawn(stage.command, stage.args, {
       cwd: root,
       stdio,
@@ -66,28 +62,22 @@ async function run(stage: Stage, isShown = false): Promise<Outcome> {
       env: { ...process.env, LOCKSTEP_TEST_LONG: isLong ? '1' : '0' },
     });
     for (const stream of [child.stdout, child.stderr]) stream?.on('data', (bytes: Buffer) => pieces.push(bytes));
-    child.once('error', (error) => resolveEnding(`FAILED (${error.message})`));
+    child.once('error', (error) => settle(`FAILED (${error.message})`));
     child.once('close', (code, signal) => {
       const fine = code === 0 ? 'ok' : stage.isFine?.[code ?? -1];
-      resolveEnding(fine ?? `FAILED (exit ${code ?? signal})`);
+      settle(fine ?? `FAILED (exit ${code ?? signal})`);
     });
   });
   const seconds = ((performance.now() - start) / 1000).toFixed(1);
-  const report = `${Buffer.concat(pieces).toString()}[${stage.name}] ${ending}, ${seconds} s\n`;
-  return { failures: ending.startsWith('FAILED') ? [stage.name] : [], report };
+  process.stdout.write(`${Buffer.concat(pieces).toString()}[${stage.name}] ${outcome}, ${seconds} s\n`);
+  return !outcome.startsWith('FAILED');
 }
 
-/** One stage after the other, whether they fail or not. */
-async function runAll(stages: readonly Stage[]): Promise<readonly Outcome[]> {
-  const outcomes: Outcome[] = [];
-  for (const stage of stages) outcomes.push(await run(stage));
-  return outcomes;
-}
-
-/** Print the reports. @returns names of the stages that failed */
-function settle(outcomes: readonly Outcome[]): string[] {
-  for (const { report } of outcomes) process.stdout.write(report);
-  return outcomes.flatMap(({ failures }) => failures);
+/** Names of the stages that failed. */
+async function runLane(stages: readonly Stage[]): Promise<string[]> {
+  const failed: string[] = [];
+  for (const stage of stages) if (!(await run(stage, false))) failed.push(stage.name);
+  return failed;
 }
 
 /** Jest's result file; a test file that could not even run counts as one failure. */
@@ -104,24 +94,23 @@ function readTally(path: string): Tally {
   }
 }
 
-async function runJest(): Promise<{ readonly outcome: Outcome; readonly tally: Tally }> {
+async function runJest(): Promise<{ readonly isOk: boolean; readonly tally: Tally }> {
   const folder = mkdtempSync(join(tmpdir(), 'lockstep-jest-'));
   try {
     const outputFile = join(folder, 'result.json');
     const jest = join(root, 'node_modules', 'jest', 'bin', 'jest.js');
     const args = [jest, '--json', `--outputFile=${outputFile}`, ...jestArgs];
-    const outcome = await run({ name: 'jest', command: process.execPath, args }, true);
-    return { outcome, tally: readTally(outputFile) };
+    const isOk = await run({ name: 'jest', command: process.execPath, args }, true);
+    return { isOk, tally: readTally(outputFile) };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
 async function main(): Promise<void> {
-  const checking = runAll(checks);
-  const failures = settle(await runAll(builds));
-  const { outcome, tally } = await runJest();
-  failures.push(...settle([...(await checking), outcome]));
+  const failures = (await Promise.all(lanes.map(runLane))).flat();
+  const { isOk, tally } = await runJest();
+  if (!isOk) failures.push('jest');
   if (tally.passed === 0) failures.push('no test passed');
   if (failures.length > 0) process.stdout.write(`Failed: ${failures.join(', ')}\n`);
   process.stdout.write(`${tally.passed} passed, ${tally.failed} failed\n`);

@@ -75,15 +75,13 @@ describeNative('lockstep run on nccl and the stand-ins', ['addon', 'stand-ins'],
     });
     expect(status).toBe(1);
     const summary = sortedLines(stderr, SUMMARY).join('\n');
-    // a second rank that came to its end before it was stopped is reported too, with the same error
+    // a second rank that came to its end before it was stopped is reported too, with the first line of the same error
     const errors = summary.match(/\w+Error:/g) ?? [];
     expect({ stderr, errors: [...new Set(errors)] }).toEqual({ stderr, errors: ['BackendUnavailableError:'] });
     expect(summary).toMatch(/the backend 'nccl' cannot run, as 2 ranks of 2 cannot use a GPU/);
     for (const rank of [0, 1]) {
-      const line = new RegExp(
-        `rank ${rank} \\(.*\\): NCCL cannot be used .*/nowhere/libnccl\\.so\\.2.*LOCKSTEP_NCCL_LIBRARY`,
-      );
-      expect(summary.match(new RegExp(line, 'g'))).toHaveLength(errors.length);
+      const line = `rank ${rank} \\(.*\\): NCCL cannot be used .*/nowhere/libnccl\\.so\\.2.*LOCKSTEP_NCCL_LIBRARY`;
+      expect(summary.match(new RegExp(line, 'g'))).toHaveLength(1);
     }
     expect(stderr.match(/^\[\d\] (\w+Error):/gm)?.every((each) => each.endsWith('BackendUnavailableError:'))).toBe(
       true,
