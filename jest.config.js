@@ -1,31 +1,9 @@
 /** What no test replaces. */
 const BUILT_IN = [
-  ...[
-    'Array',
-    'ArrayBuffer',
-    'Atomics',
-    'BigInt',
-    'BigInt64Array',
-    'BigUint64Array',
-    'Boolean',
-    'Buffer',
-    'DataView',
-    'Error',
-  ],
-  ...[
-    'Float32Array',
-    'Float64Array',
-    'Infinity',
-    'Int16Array',
-    'Int32Array',
-    'Int8Array',
-    'JSON',
-    'Map',
-    'Math',
-    'Number',
-  ],
-  ...['Object', 'Promise', 'Reflect', 'Set', 'String', 'Symbol', 'Uint16Array', 'Uint32Array', 'Uint8Array', 'WeakMap'],
-];
+  'Array ArrayBuffer Atomics BigInt BigInt64Array BigUint64Array Boolean Buffer DataView Error Float32Array Float64Array Infinity',
+  'Int16Array Int32Array Int8Array JSON Map Math Number Object Promise Reflect Set String Symbol Uint16Array Uint32Array Uint8Array',
+  'WeakMap',
+].flatMap((names) => names.split(' '));
 
 /** @type {import('jest').Config} */
 module.exports = {

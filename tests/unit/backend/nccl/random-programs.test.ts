@@ -129,4 +129,4 @@ test('whatever happens on one rank, the others learn of it before the deadline, 
     };
     await withNcclWorld(size, test, { seed });
   }
-});
+}, 600_000); // half of them wait: for a deadline, or for another rank's word on what NCCL said
