@@ -19,7 +19,6 @@ module.exports = {
   globalSetup: '<rootDir>/tests/helpers/test-build-folder.ts',
   // Found at once, instead of by asking Jest's sandbox for the global at each use: a third of the time of what computes.
   sandboxInjectedGlobals: BUILT_IN,
-  testSequencer: '<rootDir>/tests/helpers/processes-first.mjs',
   maxWorkers: 2,
   // What suites leave behind makes collecting garbage slow for those that come later in the same worker.
   workerIdleMemoryLimit: '400MB',
