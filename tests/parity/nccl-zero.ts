@@ -7,7 +7,7 @@ import { optimizers, trainOnDevice } from './zero-device-program';
 import { plainRun, type DeviceTraining, type PlainRun } from './zero-device-tasks';
 import { trainForParity, type ParityArgs, type ParityRun } from './zero-program';
 
-const SIZES = [1, 2, 4];
+const SIZES = [2, 4, 1];
 /** Each size takes others. */
 const ONE_IN = count('ZeRO over nccl: of 60 trainings one in', 31, 1);
 
@@ -60,7 +60,7 @@ export function zeroTests(processes: NcclProcesses): void {
     LIMIT_MS,
   );
 
-  test.each(SIZES.slice(0, count('ZeRO over nccl: sizes of worlds of every precision', 2, 3)))(
+  test.each(SIZES.slice(0, count('ZeRO over nccl: sizes of worlds of every precision', 1, 3)))(
     'every precision, stage and optimizer on %i ranks is as on the mock, on the host and on the device',
     async (size) => {
       const chosen = trainings.filter((_unused, index) => (index + 4 * size) % ONE_IN === 0);

@@ -20,7 +20,7 @@ afterAll(async () => {
 /** What a call failed with; undefined: it succeeded. */
 const errorOf = (end: Ending): WireError | undefined => (end.ok ? undefined : end.error);
 
-const KILLS = count('fault: kill -9 of a rank while the world forms', 4, 100);
+const KILLS = count('fault: kill -9 of a rank while the world forms', 2, 100);
 const TIMEOUT_MS = 2500;
 
 test('when the store dies before all ranks have come, those that wait are told at once that rank 0 is gone', async () => {
