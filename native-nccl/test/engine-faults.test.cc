@@ -372,7 +372,7 @@ TEST("a sticky error that NCCL meets first loses the device too") {
     CHECK(cuda().cuCtxSetCurrent(self.engine->context) == CUDA_SUCCESS);
     CHECK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
     CHECK(cuda().cuMemcpyDtoDAsync_v2(other->address, block->address, 4, stream) == CUDA_SUCCESS);
-    while (cuda().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) usleep(100);
+    for (int i = 0; i < 50000 && cuda().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY; i++) usleep(100);
     Status status = self.all_reduce(block, count).get();
     CHECK(status.code == Code::Cuda && status.is_device_lost && status.result == CUDA_ERROR_ILLEGAL_ADDRESS);
     Status later = self.all_reduce(block, count).get();
